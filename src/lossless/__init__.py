@@ -1,0 +1,1 @@
+"""Reliable data delivery for Kafka and Spark, proven rather than hoped for."""

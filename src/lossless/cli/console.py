@@ -1,0 +1,17 @@
+"""Where commands write: results on stdout, everything else on stderr, colour only on a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+stdout = Console(highlight=False, soft_wrap=True)
+stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_error(message: str) -> None:
+    """The first line says what happened; the others, dimmer, where and what to do."""
+    first, _, rest = message.partition("\n")
+    stderr.print("[bold red]error:[/] ", end="")
+    stderr.print(first, markup=False)
+    if rest:
+        stderr.print(rest, markup=False, style="dim")

@@ -1,0 +1,78 @@
+"""`lossless`: one command per file, loaded only when it is asked for.
+
+A command raises; this file turns what it raised into one clear message and the exit code of
+`lossless.errors`. Results go to stdout, everything else to stderr.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from importlib.metadata import version
+
+import click
+
+from lossless.cli.console import print_error
+from lossless.errors import EXIT_INTERRUPTED, LosslessError
+
+# The order people meet them in; each is the function `command` of lossless.cli.<module>.
+COMMANDS: dict[str, str] = {
+    "init": "init",
+    "doctor": "doctor",
+    "up": "up",
+    "status": "status",
+    "down": "down",
+    "kill": "kill",
+    "restart": "restart",
+    "pause": "pause",
+    "resume": "resume",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when it is used: `lossless up` must not wait for PySpark."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"lossless.cli.{COMMANDS[cmd_name]}")
+        command: click.Command = module.command
+        return command
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 kept, 1 promise broken, 2 bad input, 3 cannot tell, "
+    "4 something needed is not available, 130 interrupted.",
+)
+@click.version_option(version("lossless"), prog_name="lossless")
+def cli() -> None:
+    """Reliable data delivery for Kafka and Spark, proven rather than hoped for.
+
+    Records travel from a producer's send to a row in a table, exactly once, and the audit shows
+    that they did. What is promised stands in one file, lossless.toml: `lossless init` writes one.
+    """
+
+
+def main() -> None:
+    try:
+        code = cli.main(standalone_mode=False)
+    except LosslessError as error:
+        print_error(str(error))
+        code = error.exit_code
+    except click.ClickException as error:
+        error.show(sys.stderr)
+        code = error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        print_error("interrupted")
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output (head, less) went away: not an error, but nothing may be flushed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,54 @@
+"""The fault vocabulary: one set of names for `survives`, `--faults`, drills and the cluster commands.
+
+A fault is a name and, where it strikes one of several, a target. Not every engine can inject every
+fault; an engine that cannot says so (`Unsupported`) instead of pretending.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FaultKind(StrEnum):
+    BROKER_CRASH = "broker-crash"  # kill -9 of a broker process
+    LEADER_CRASH = "leader-crash"  # kill -9 of the broker that leads a partition
+    CONTROLLER_CRASH = "controller-crash"  # kill -9 of the active controller
+    BROKER_PAUSE = "broker-pause"  # SIGSTOP: the process lives, its session does not
+    BROKER_RESUME = "broker-resume"  # SIGCONT
+    BROKER_RESTART = "broker-restart"  # start again on the same port with the same data
+    BROKER_STOP = "broker-stop"  # controlled shutdown
+    ROLLING_RESTART = "rolling-restart"  # every broker in turn, each back in sync before the next
+    POWER_LOSS = "power-loss"  # everything written but not flushed is gone
+    NETWORK_PARTITION = "network-partition"
+    DISK_FULL = "disk-full"
+    CLIENT_DISCONNECT = "client-disconnect"
+    PRODUCER_CRASH = "producer-crash"
+    CONSUMER_CRASH = "consumer-crash"
+    DRIVER_CRASH = "driver-crash"  # kill -9 of the Spark driver, Python and JVM
+    EXECUTOR_CRASH = "executor-crash"
+    SINK_OUTAGE = "sink-outage"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    kind: FaultKind
+    broker: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fired:
+    """The fault took effect, and this is how we know."""
+
+    fault: Fault
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsupported:
+    """This engine has no way to inject the fault."""
+
+    fault: Fault
+    why: str

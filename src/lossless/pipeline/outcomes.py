@@ -1,0 +1,109 @@
+"""Outcomes: one DataFrame in which every record of a batch is either rows or a dead letter.
+
+A batch is decoded once. Rows and dead letters travel in the same DataFrame, told apart by the
+column DEAD_LETTER (null for a row), so that a sink can write both in one evaluation and no
+non-deterministic step can disagree with itself. A sink that wrote outcomes reads back what it
+wrote to fill its receipts: counts come from what is there, never from what was meant.
+
+    <the row's own columns…>   null for a dead letter
+    _lossless                  struct<topic_id, partition, offset, timestamp>: where it came from
+    _lossless_dead_letter      struct<key, value, record_headers, headers>: null for a row
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lossless.pipeline.ledger import HASH_MODULUS, Tally
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+PROVENANCE = "_lossless"
+DEAD_LETTER = "_lossless_dead_letter"
+
+PROVENANCE_TYPE = T.StructType(
+    [
+        T.StructField("topic_id", T.StringType()),
+        T.StructField("partition", T.IntegerType()),
+        T.StructField("offset", T.LongType()),
+        T.StructField("timestamp", T.TimestampType()),
+    ]
+)
+
+# `record_headers` are the record's own, as they were; `headers` are the ones that people know from
+# dead letter topics (kafka_dlt-original-topic, kafka_dlt-exception-message …).
+DEAD_LETTER_TYPE = T.StructType(
+    [
+        T.StructField("key", T.BinaryType()),
+        T.StructField("value", T.BinaryType()),
+        T.StructField(
+            "record_headers",
+            T.ArrayType(
+                T.StructType(
+                    [
+                        T.StructField("key", T.StringType()),
+                        T.StructField("value", T.BinaryType()),
+                    ]
+                )
+            ),
+        ),
+        T.StructField("headers", T.MapType(T.StringType(), T.StringType())),
+    ]
+)
+
+
+def row_schema(outcomes: T.StructType) -> T.StructType:
+    """The schema of the rows among outcomes: everything but the dead letter."""
+    return T.StructType([f for f in outcomes.fields if f.name != DEAD_LETTER])
+
+
+def is_dead() -> Column:
+    return F.col(DEAD_LETTER).isNotNull()
+
+
+def provenance_hash(topic_id: Column, partition: Column, offset: Column) -> Column:
+    return F.xxhash64(topic_id, partition, offset)
+
+
+def hash_sums(digest: Column, when: Column | None = None) -> tuple[Column, Column]:
+    """Two sums that together give the sum of hashes modulo 2^64.
+
+    Spark's ANSI mode refuses a sum that overflows, so the halves are summed apart: neither can
+    overflow before four billion records.
+    """
+    high = F.shiftright(digest, 32)
+    low = digest.bitwiseAND(F.lit(0xFFFFFFFF))
+    if when is not None:
+        high, low = F.when(when, high), F.when(when, low)
+    return F.coalesce(F.sum(high), F.lit(0)), F.coalesce(F.sum(low), F.lit(0))
+
+
+def tally(count: int, high: int, low: int) -> Tally:
+    return Tally(count, ((high << 32) + low) % HASH_MODULUS)
+
+
+def tally_by_partition(frame: DataFrame) -> dict[tuple[str, int], Tally]:
+    """Count and hash of the rows of `frame`, which carries PROVENANCE, by (topic id, partition)."""
+    topic_id = F.col(f"{PROVENANCE}.topic_id")
+    partition = F.col(f"{PROVENANCE}.partition")
+    digest = provenance_hash(topic_id, partition, F.col(f"{PROVENANCE}.offset"))
+    high, low = hash_sums(digest)
+    counted = frame.groupBy(topic_id.alias("topic_id"), partition.alias("partition")).agg(
+        F.count(F.lit(1)).alias("count"), high.alias("high"), low.alias("low")
+    )
+    return {
+        (r["topic_id"], r["partition"]): tally(r["count"], r["high"], r["low"])
+        for r in counted.collect()
+    }
+
+
+def add_tallies(tallies: Iterable[Tally]) -> Tally:
+    total = Tally()
+    for one in tallies:
+        total = total + one
+    return total

@@ -1,0 +1,65 @@
+"""The Spark session: built here with the pinned jars, or the user's own, checked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from lossless.errors import BadInput, Unavailable
+from lossless.jars import jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What a session of ours is started with; a contract's `spark` settings come on top.
+DEFAULTS: Mapping[str, str] = {
+    "spark.ui.showConsoleProgress": "false",
+    # The only token provider that can be fetched is of another release; nobody needs tokens here.
+    "spark.security.credentials.kafka.enabled": "false",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Without it the first read of a small Delta table shuffles into 50 partitions.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # A batch is written to a few directories at once: without it every task sorts its rows first.
+    "spark.sql.maxConcurrentOutputFileWriters": "16",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def build_session(
+    name: str, *, master: str = "local[*]", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session with the pinned jars. Workers run the interpreter that runs this."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise Unavailable(
+            "PySpark is not installed", hint="pip install 'lossless[spark]'"
+        ) from error
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    files = [str(path) for path in jars("spark")]
+    builder = SparkSession.builder.appName(f"lossless {name}").master(master)
+    chosen = {
+        **DEFAULTS,
+        "spark.jars": ",".join(files),
+        # py4j reaches Delta's classes only through the driver's own class path.
+        "spark.driver.extraClassPath": os.pathsep.join(files),
+        **(settings or {}),
+    }
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def check_session(spark: object) -> None:
+    """Refuses what cannot run a pipeline: Spark Connect has no JVM to commit through."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise BadInput(
+            "a Spark Connect session cannot run a pipeline: the sinks commit through the driver's "
+            "JVM, which a Connect client does not have",
+            hint="use a classic session (SparkSession.builder.master(...)) or `lossless run`",
+        )

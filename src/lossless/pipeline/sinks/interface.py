@@ -1,0 +1,88 @@
+"""What every sink does: keep the ledger, stage outcomes, commit both together, sweep leftovers.
+
+The order of calls in a run
+
+    ledger() → sweep() → prepare(schema) → { stage(outcomes) → commit(expected, successor, staged) }*
+
+What a sink promises
+- `commit` makes rows, dead letters and ledger visible together or not at all, and only if the
+  stored ledger still is `expected`; otherwise it raises Fenced and nothing changed.
+- What `stage` leaves behind when nobody commits it is invisible to readers, and `sweep` removes it.
+- Receipts count what was really written, by the attempts that count: read back from the staged
+  files, or returned by the tasks that staged.
+- An outcome that is not known (a connection cut during COMMIT) raises CommitUnknown; the runner
+  then reads the ledger again and never assumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lossless.errors import Unavailable
+from lossless.pipeline.ledger import Ledger, LedgerEntry, Receipt
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+class CommitUnknown(Unavailable):
+    """The sink may or may not have committed: read the ledger again."""
+
+
+class SinkUnavailable(Unavailable):
+    """The sink cannot be reached or written now; trying again later can help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """What a batch wrote that no reader sees yet."""
+
+    # By (topic id, partition). `read` is left at zero by a sink: only the runner knows it.
+    receipts: Mapping[tuple[str, int], Receipt]
+    # What the sink needs to commit it: files, a token, a batch and attempt number.
+    handle: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaDifference:
+    """How the rows' schema differs from the table's. Empty when the table does not exist yet."""
+
+    exists: bool = False
+    added: Sequence[str] = field(default_factory=tuple)  # "column type": rows have it, table not
+    incompatible: Sequence[str] = field(default_factory=tuple)  # a sentence each
+
+
+class Sink(Protocol):
+    def describe(self) -> str:
+        """Where the rows go, for people: 'delta table ./warehouse/orders'. No secrets."""
+
+    def ledger(self) -> Ledger:
+        """The stored ledger, read afresh. Ledger() when the pipeline has never committed.
+
+        Raises PromiseBroken when the sink shows that its ledger cannot be trusted.
+        """
+
+    def history(self) -> Sequence[LedgerEntry]:
+        """The commits that are still known one by one, oldest first."""
+
+    def sweep(self) -> None:
+        """Removes what earlier attempts staged and nobody committed."""
+
+    def schema_difference(self, rows: StructType) -> SchemaDifference: ...
+
+    def prepare(self, rows: StructType, *, add_columns: bool) -> None:
+        """Creates the table, or adds nullable columns when allowed. BadInput when incompatible."""
+
+    def stage(self, outcomes: DataFrame) -> Staged: ...
+
+    def commit(self, expected: Ledger, successor: Ledger, staged: Staged | None) -> None:
+        """`staged` is None for a commit that moves the ledger only (start, accepted loss)."""
+
+    def rows(self) -> DataFrame:
+        """The stored rows, for the audit; carries PROVENANCE."""
+
+    def dead_letters(self) -> DataFrame:
+        """The committed dead letters: PROVENANCE, key, value, record_headers, headers."""

@@ -1,0 +1,29 @@
+"""What tests share: one Spark session for the whole run, started when the first test asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from lossless.pipeline.session import build_session
+
+    session = build_session(
+        "tests",
+        master="local[2]",
+        settings={
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.memory": "2g",
+            "spark.log.level": "ERROR",
+        },
+    )
+    yield session
+    session.stop()
