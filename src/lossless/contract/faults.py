@@ -1,4 +1,4 @@
-"""The fault vocabulary: one set of names for `survives`, `--faults`, drills and the cluster commands.
+"""The fault vocabulary: one set of names for `survives`, `--faults`, drills and the CLI.
 
 A fault is a name and, where it strikes one of several, a target. Not every engine can inject every
 fault; an engine that cannot says so (`Unsupported`) instead of pretending.

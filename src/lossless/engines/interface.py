@@ -1,4 +1,4 @@
-"""What every engine offers: a cluster started from a specification, and faults that prove themselves.
+"""What every engine offers: a cluster from a specification, and faults that prove themselves.
 
 Three engines stand behind it: Apache Kafka in processes of ours (`apache`), any address
 (`external`) and, later, this package's own brokers (`embedded`).

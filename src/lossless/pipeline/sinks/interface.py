@@ -2,7 +2,7 @@
 
 The order of calls in a run
 
-    ledger() → sweep() → prepare(schema) → { stage(outcomes) → commit(expected, successor, staged) }*
+    ledger → sweep → prepare(schema) → { stage(outcomes) → commit(expected, successor, staged) }*
 
 What a sink promises
 - `commit` makes rows, dead letters and ledger visible together or not at all, and only if the
