@@ -1,0 +1,286 @@
+"""`lossless doctor`: what this machine has, what it lacks, and the command that mends it."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+import click
+import psutil
+
+from lossless import jars
+from lossless.cli.console import stdout
+from lossless.contract import Contract, ContractError, find_contract, load_contract
+from lossless.contract.place import shown
+from lossless.errors import Unavailable
+from lossless.jars.java import VERSION_MIN, java, java_version
+
+DISK_FREE_GB_MIN = 1.0
+MEMORY_GB_MIN = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    name: str
+    ok: bool
+    detail: str  # the version and the place, or what is wrong
+    needed_for: str
+    required: bool = True  # by `up` or `run` as the contract stands
+    mend: str | None = None  # the one command, if something is to be mended
+
+    def __post_init__(self) -> None:
+        if self.ok:
+            object.__setattr__(self, "mend", None)
+
+
+@click.command()
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="For people, or one JSON object.",
+)
+@click.option(
+    "--contract",
+    "contract_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The contract, if not the nearest lossless.toml.",
+)
+@click.option("--fetch", is_flag=True, help="First fetch the jars that are missing.")
+@click.pass_context
+def command(
+    ctx: click.Context, output_format: str, contract_path: Path | None, fetch: bool
+) -> None:
+    """Say what this machine has and lacks, with the command that mends each gap.
+
+    Ends with 0 when everything that `up` and `run` need is there, else with 4.
+    """
+    findings = list(_examine(contract_path, fetch=fetch))
+    healthy = all(finding.ok for finding in findings if finding.required)
+    if output_format == "json":
+        report = {"ok": healthy, "findings": [asdict(finding) for finding in findings]}
+        stdout.print(json.dumps(report, indent=2), markup=False)
+    else:
+        _print(findings)
+    if not healthy:
+        ctx.exit(Unavailable.exit_code)
+
+
+def _examine(contract_path: Path | None, *, fetch: bool) -> Iterator[Finding]:
+    contract, contract_finding = _contract(contract_path)
+    sinks = [] if contract is None else [p.sink.type for p in contract.pipelines.values()]
+    has_postgres = "postgres" in sinks
+    yield Finding(
+        name="python",
+        ok=True,
+        detail=f"{sys.version.split()[0]}, {sys.executable}",
+        needed_for="everything",
+    )
+    yield _java()
+    yield _spark()
+    yield _confluent_kafka()
+    yield _psycopg(required=has_postgres)
+    yield _jars("kafka", "up --kafka apache", required=True, fetch=fetch)
+    yield _jars("spark", "run, audit", required=True, fetch=fetch)
+    yield _jars("jdbc", "postgres sinks", required=has_postgres, fetch=fetch)
+    yield _postgres_server()
+    yield contract_finding
+    yield _disk(Path.cwd() if contract is None else contract.folder)
+    yield _memory()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield Finding(name="cores", ok=True, detail=str(cores), needed_for="everything")
+
+
+def _contract(path: Path | None) -> tuple[Contract | None, Finding]:
+    def finding(ok: bool, detail: str, mend: str | None = None) -> Finding:
+        return Finding(name="contract", ok=ok, detail=detail, needed_for="run, audit", mend=mend)
+
+    try:
+        file = find_contract(path)
+        if file is None:
+            return None, finding(False, "no lossless.toml here or above", "lossless init")
+        contract = load_contract(file)
+    except ContractError as error:
+        return None, finding(False, error.what, error.hint)
+    pipelines = ", ".join(contract.pipelines) or "none"
+    return contract, finding(True, f"{shown(file)}; pipelines: {pipelines}")
+
+
+def _java() -> Finding:
+    mend = _install(f"openjdk-{VERSION_MIN}-jre-headless", f"openjdk@{VERSION_MIN}")
+    if os.environ.get("JAVA_HOME"):  # installing another one would not be noticed
+        mend = f"unset JAVA_HOME, or point it at Java {VERSION_MIN} or newer"
+    try:
+        executable = java()
+    except Unavailable as error:
+        found, detail = False, error.what
+    else:
+        found, detail = True, f"{java_version(executable)}, {executable}"
+    return Finding(
+        name="java",
+        ok=found,
+        detail=detail,
+        needed_for="up --kafka apache, run, audit",
+        mend=mend,
+    )
+
+
+def _spark() -> Finding:
+    installed = {name: _version(name) for name in ("pyspark", "pandas", "pyarrow")}
+    absent = [name for name, found in installed.items() if found is None]
+    pinned = _pinned("pyspark")
+    is_usable = False
+    if absent:
+        detail = f"not installed: {', '.join(absent)}"
+    elif installed["pyspark"] != pinned:
+        detail = f"{installed['pyspark']} is installed, but the jars belong to {pinned}"
+    else:
+        is_usable = True
+        detail = f"{pinned}; pandas {installed['pandas']}, pyarrow {installed['pyarrow']}"
+    return Finding(
+        name="pyspark",
+        ok=is_usable,
+        detail=detail,
+        needed_for="run, audit",
+        mend="pip install 'lossless[spark]'",
+    )
+
+
+def _confluent_kafka() -> Finding:
+    try:
+        import confluent_kafka
+    except ImportError as error:
+        return Finding(
+            name="confluent-kafka",
+            ok=False,
+            detail=f"cannot be imported: {error}",
+            needed_for="everything",
+            mend="pip install --force-reinstall confluent-kafka",
+        )
+    return Finding(
+        name="confluent-kafka",
+        ok=True,
+        detail=f"{version('confluent-kafka')}; librdkafka {confluent_kafka.libversion()[0]}",
+        needed_for="everything",
+    )
+
+
+def _psycopg(*, required: bool) -> Finding:
+    try:
+        import psycopg
+    except ImportError as error:  # not there, or there without libpq
+        detail, found = str(error).splitlines()[0], False
+    else:
+        detail, found = f"{psycopg.__version__}; libpq {psycopg.pq.version()}", True
+    return Finding(
+        name="psycopg",
+        ok=found,
+        detail=detail,
+        needed_for="postgres sinks",
+        required=required,
+        mend="pip install 'lossless[postgres]'",
+    )
+
+
+def _jars(name: str, needed_for: str, *, required: bool, fetch: bool) -> Finding:
+    detail = str(jars.folder(name))
+    if fetch and not jars.present(name):
+        try:
+            jars.jars(name)
+        except Unavailable as error:
+            detail = error.what
+    found = jars.present(name)
+    if not found and not fetch:
+        detail = f"{jars.MEGABYTES[name]} MB, fetched at the first use to {detail}"
+    return Finding(
+        name=f"{name} jars",
+        ok=found,
+        detail=detail,
+        needed_for=needed_for,
+        required=required,
+        mend="lossless doctor --fetch",
+    )
+
+
+def _postgres_server() -> Finding:
+    found = shutil.which("initdb") or next(
+        iter(sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"), reverse=True)), None
+    )
+    return Finding(
+        name="postgresql",
+        ok=found is not None,
+        detail=str(Path(found).parent) if found else "no initdb on PATH",
+        needed_for="the project's own tests",
+        required=False,
+        mend=_install("postgresql", "postgresql"),
+    )
+
+
+def _disk(folder: Path) -> Finding:
+    free_gb = shutil.disk_usage(folder).free / 1e9
+    return Finding(
+        name="disk",
+        ok=free_gb >= DISK_FREE_GB_MIN,
+        detail=f"{free_gb:.1f} GB free in {folder}",
+        needed_for="up, run",
+        mend=f"free {DISK_FREE_GB_MIN:g} GB there, or work in another folder",
+    )
+
+
+def _memory() -> Finding:
+    memory = psutil.virtual_memory()
+    return Finding(
+        name="memory",
+        ok=memory.total / 1e9 >= MEMORY_GB_MIN,
+        detail=f"{memory.total / 1e9:.1f} GB, {memory.available / 1e9:.1f} GB of it free",
+        needed_for="up --kafka apache, run",
+        mend=f"give the machine or container {MEMORY_GB_MIN:g} GB",
+    )
+
+
+def _print(findings: list[Finding]) -> None:
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        state, style = ("ok", "green") if finding.ok else ("missing", "red")
+        if not finding.ok and not finding.required:
+            style = "yellow"
+        stdout.print(f"{state:<8}", style=style, end="")
+        stdout.print(f"{finding.name:<{width}}  {finding.detail}", markup=False)
+        if not finding.ok:
+            margin = " " * (8 + width + 2)
+            needed = f"needed for {finding.needed_for}"
+            stdout.print(f"{margin}{needed}: {finding.mend}", markup=False, style="dim")
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _pinned(distribution: str) -> str | None:
+    """The one release that this package asks for, read from its own metadata."""
+    for requirement in requires("lossless") or []:
+        if match := re.match(rf"{distribution}==([^\s;]+)", requirement):
+            return match[1]
+    return None
+
+
+def _install(debian: str, homebrew: str) -> str:
+    if shutil.which("apt-get"):
+        return f"{'' if os.geteuid() == 0 else 'sudo '}apt-get install -y {debian}"
+    if shutil.which("brew"):
+        return f"brew install {homebrew}"
+    return f"install {debian} with the system's package manager"

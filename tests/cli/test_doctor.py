@@ -1,0 +1,179 @@
+"""`lossless doctor`, on the machine that runs the tests and on ones that lack something."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lossless import jars
+from lossless.cli import doctor
+from lossless.cli.init import command as init_command
+from lossless.jars.checksums import expected
+
+POSTGRES = """
+[pipelines.orders]
+topics = ["a"]
+format = "raw"
+sink = { type = "postgres", dsn = "postgresql://shop:hunter2@db/shop", table = "orders" }
+"""
+
+
+@pytest.fixture(autouse=True)
+def _equipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with a contract, and jars that are there: only what a test takes away is missing."""
+    monkeypatch.delenv("LOSSLESS_CONTRACT", raising=False)
+    for name in ("kafka", "spark", "jdbc"):
+        (tmp_path / "jars" / name).mkdir(parents=True)
+        for file in expected(name):
+            (tmp_path / "jars" / name / file).touch()
+    monkeypatch.setenv("LOSSLESS_JARS", str(tmp_path / "jars"))
+    monkeypatch.chdir(tmp_path)
+    CliRunner().invoke(init_command, [], catch_exceptions=False)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(doctor.command, arguments, catch_exceptions=False)
+
+
+def findings(*arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    result = run("--format", "json", *arguments)
+    report = json.loads(result.output)
+    assert report["ok"] == (result.exit_code == 0)
+    return result.exit_code, {finding["name"]: finding for finding in report["findings"]}
+
+
+def test_a_machine_that_has_everything_is_ok_line_by_line() -> None:
+    result = run()
+    assert result.exit_code == 0, result.output
+    assert "missing" not in result.output
+    assert "\x1b" not in result.output  # colour is for terminals
+    names = [line[8:24].strip() for line in result.output.splitlines()]
+    assert names == [
+        "python",
+        "java",
+        "pyspark",
+        "confluent-kafka",
+        "psycopg",
+        "kafka jars",
+        "spark jars",
+        "jdbc jars",
+        "postgresql",
+        "contract",
+        "disk",
+        "memory",
+        "cores",
+    ]
+
+
+def test_versions_and_places_are_told() -> None:
+    _, found = findings()
+    assert sys.executable in found["python"]["detail"]
+    assert found["java"]["detail"].split(",")[0].isdecimal()
+    assert found["pyspark"]["detail"].startswith("4.1.3;")
+    assert "librdkafka 2." in found["confluent-kafka"]["detail"]
+    assert found["kafka jars"]["detail"] == str(jars.folder("kafka"))
+    assert found["contract"]["detail"] == "lossless.toml; pipelines: orders"
+    assert all(finding["mend"] is None for finding in found.values())
+
+
+def test_no_java_ends_with_4_and_the_command_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    real = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "java" else real(name))
+    code, found = findings()
+    assert code == 4
+    assert not found["java"]["ok"]
+    assert "17" in found["java"]["mend"]
+    assert "install" in found["java"]["mend"]
+
+
+def test_a_java_home_that_leads_nowhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    code, found = findings()
+    assert code == 4
+    assert found["java"]["detail"] == "there is no Java at JAVA_HOME=/nowhere"
+    assert found["java"]["mend"].startswith("unset JAVA_HOME")
+
+
+def test_pyspark_of_another_release_is_not_good_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = doctor.version
+    monkeypatch.setattr(
+        doctor, "version", lambda name: "4.0.0" if name == "pyspark" else real(name)
+    )
+    code, found = findings()
+    assert code == 4
+    assert "4.0.0 is installed, but the jars belong to 4.1.3" in found["pyspark"]["detail"]
+    assert found["pyspark"]["mend"] == "pip install 'lossless[spark]'"
+
+
+def test_pyspark_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> str:
+        raise doctor.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor, "version", lambda name: absent(name) if name == "pyspark" else "1")
+    code, found = findings()
+    assert (code, found["pyspark"]["detail"]) == (4, "not installed: pyspark")
+
+
+@pytest.mark.parametrize("name", ["kafka", "spark"])
+def test_missing_jars_end_with_4_and_can_be_fetched(name: str) -> None:
+    next(iter(jars.folder(name).glob("*.jar"))).unlink()
+    code, found = findings()
+    assert (code, found[f"{name} jars"]["mend"]) == (4, "lossless doctor --fetch")
+
+    # These folders are the user's own (LOSSLESS_JARS): nothing is fetched into them.
+    code, found = findings("--fetch")
+    assert code == 4
+    assert (
+        f"the {name} jars in {jars.folder(name)} cannot be used" in found[f"{name} jars"]["detail"]
+    )
+
+
+def test_what_only_postgres_needs_counts_only_when_the_contract_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)  # as if it could not be imported
+    code, found = findings()
+    assert (code, found["psycopg"]["ok"], found["psycopg"]["required"]) == (0, False, False)
+    assert found["psycopg"]["mend"] == "pip install 'lossless[postgres]'"
+
+    Path("lossless.toml").write_text(POSTGRES)
+    code, found = findings()
+    assert (code, found["psycopg"]["required"], found["jdbc jars"]["required"]) == (4, True, True)
+
+
+def test_no_contract_is_mended_by_init() -> None:
+    Path("lossless.toml").unlink()
+    result = run()
+    assert result.exit_code == 4
+    assert "missing contract         no lossless.toml here or above" in result.output
+    assert "needed for run, audit: lossless init" in result.output
+
+
+def test_a_contract_that_is_wrong_is_told_with_its_line() -> None:
+    Path("lossless.toml").write_text("[cluster]\nbrokrs = 3")
+    code, found = findings()
+    assert code == 4
+    assert found["contract"]["detail"] == "lossless.toml:2: unknown key 'brokrs' in [cluster]"
+    assert found["contract"]["mend"].startswith("did you mean 'brokers'?")
+
+
+def test_another_contract_can_be_named() -> None:
+    Path("other.toml").write_text(POSTGRES)
+    _, found = findings("--contract", "other.toml")
+    assert found["contract"]["detail"] == "other.toml; pipelines: orders"
+
+
+def test_a_full_disk_and_little_memory_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "DISK_FREE_GB_MIN", 1e9)
+    monkeypatch.setattr(doctor, "MEMORY_GB_MIN", 1e9)
+    code, found = findings()
+    assert (code, found["disk"]["ok"], found["memory"]["ok"]) == (4, False, False)

@@ -1,0 +1,121 @@
+"""`lossless init`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from lossless.cli.init import command
+from lossless.contract import DeltaSinkContract, Guarantee, load_contract
+from lossless.errors import BadInput
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def init(*arguments: str) -> str:
+    result = CliRunner().invoke(command, arguments, catch_exceptions=False, standalone_mode=False)
+    return result.output
+
+
+def test_what_it_writes_loads_as_it_stands(folder: Path) -> None:
+    output = init()
+
+    contract = load_contract(environment={})
+    assert contract.path == folder / "lossless.toml"
+    assert contract.guarantee == Guarantee()  # the file says what would be so without it
+    assert list(contract.topics) == ["shop.orders"]
+    assert contract.cluster.client == {}
+    pipeline = contract.pipelines["orders"]
+    assert pipeline.topics == ("shop.orders",)
+    assert pipeline.sink == DeltaSinkContract(path=str(folder / "warehouse" / "orders"))
+    assert isinstance(pipeline.schema, Path)
+    schema = json.loads(pipeline.schema.read_text())
+    assert schema["properties"]["created_at"] == {"type": "string", "format": "date-time"}
+    assert schema["required"] == list(schema["properties"])
+    assert "wrote lossless.toml and schemas/orders.json" in output
+    assert "lossless run orders" in output
+
+
+def test_every_line_that_is_commented_out_is_one_that_would_load(folder: Path) -> None:
+    """A template whose examples are refused teaches the wrong thing."""
+    init()
+    text = Path("lossless.toml").read_text()
+    (folder / "client.properties").write_text("")
+    (folder / "kafka.password").write_text("p")
+    examples = [
+        line
+        for line in text.splitlines()
+        if line.startswith("# ") and " = " in line and line[2].islower()
+    ]
+    postgres = [line for line in examples if line.startswith(("# type", "# dsn", "# table"))]
+    assert len(postgres) == 3
+    assert len(examples) == 13
+    for line in examples:
+        if line not in postgres:
+            text = text.replace(line, line.removeprefix("# "))
+    Path("lossless.toml").write_text(text)
+    load_contract(environment={})
+
+    for line in postgres:
+        text = text.replace(line, line.removeprefix("# "))
+    text = text.replace('type = "delta"', "").replace('path = "./warehouse/orders"', "")
+    Path("lossless.toml").write_text(text)
+    contract = load_contract(environment={"PGPASSWORD": "p"})
+    assert contract.pipelines["orders"].sink.type == "postgres"
+
+
+def test_it_writes_to_a_folder_or_a_name_of_its_own(folder: Path) -> None:
+    assert "--contract shop/lossless.toml" in init("shop")
+    assert "--contract other/prod.toml" in init("other/prod.toml")
+    assert load_contract(folder / "shop", environment={}).pipelines
+    assert load_contract(folder / "other" / "prod.toml", environment={}).pipelines
+
+
+def test_it_does_not_overwrite_unless_forced(folder: Path) -> None:
+    (folder / "lossless.toml").write_text("mine")
+    with pytest.raises(BadInput, match=r"lossless.toml is there already") as caught:
+        init()
+    assert caught.value.exit_code == 2
+    assert "--force" in str(caught.value)
+    assert (folder / "lossless.toml").read_text() == "mine"
+    assert not (folder / "schemas").exists()
+
+    init("--force")
+    assert load_contract(environment={}).pipelines
+
+
+def test_a_schema_of_the_same_name_is_not_overwritten_either(folder: Path) -> None:
+    (folder / "schemas").mkdir()
+    (folder / "schemas" / "orders.json").write_text("mine")
+    with pytest.raises(BadInput, match=r"schemas/orders.json is there already"):
+        init()
+    assert not (folder / "lossless.toml").exists()
+
+
+def test_a_place_that_cannot_be_written_is_one_clear_message(folder: Path) -> None:
+    (folder / "file").write_text("")
+    with pytest.raises(BadInput, match=r"file/schemas/orders.json cannot be written: Not a direc"):
+        init("file")
+
+
+def test_the_command_ends_with_2_and_no_traceback_when_it_refuses(folder: Path) -> None:
+    (folder / "lossless.toml").write_text("mine")
+    lossless = Path(sys.executable).with_name("lossless")
+    done = subprocess.run(
+        [lossless, "init"], capture_output=True, text=True, env=os.environ, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: lossless.toml is there already\n"
+        "--force replaces; or name another folder: lossless init PATH\n"
+    )
