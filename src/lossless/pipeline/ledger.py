@@ -16,26 +16,12 @@ Invariants
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-import xxhash
-
-HASH_MODULUS = 1 << 64
-SPARK_HASH_SEED = 42  # the seed of Spark's xxhash64()
-
-
-def record_hash(topic_id: str, partition: int, offset: int) -> int:
-    """What Spark's `xxhash64(topic_id, partition, offset)` gives, as an unsigned number.
-
-    Spark chains the columns: each is hashed with the hash of the one before it as the seed.
-    """
-    digest = xxhash.xxh64_intdigest(topic_id.encode(), SPARK_HASH_SEED)
-    digest = xxhash.xxh64_intdigest(struct.pack("<i", partition), digest)
-    return xxhash.xxh64_intdigest(struct.pack("<q", offset), digest)
+from lossless.tally import Tally as Tally
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -48,20 +34,6 @@ class SourcePartition:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """How many records, and the sum of their hashes modulo 2^64: an order-free set checksum."""
-
-    count: int = 0
-    hash: int = 0
-
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.count + other.count, (self.hash + other.hash) % HASH_MODULUS)
-
-    def __sub__(self, other: Tally) -> Tally:
-        return Tally(self.count - other.count, (self.hash - other.hash) % HASH_MODULUS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,12 +13,14 @@ wrote to fill its receipts: counts come from what is there, never from what was 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lossless.pipeline.ledger import HASH_MODULUS, Tally
+from lossless.pipeline.ledger import Receipt
+from lossless.tally import HASH_MODULUS, Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -100,6 +102,44 @@ def tally_by_partition(frame: DataFrame) -> dict[tuple[str, int], Tally]:
         (r["topic_id"], r["partition"]): tally(r["count"], r["high"], r["low"])
         for r in counted.collect()
     }
+
+
+def receipts(
+    rows: DataFrame, dead: DataFrame, *, may_expand: bool
+) -> dict[tuple[str, int], Receipt]:
+    """What one batch wrote, by (topic id, partition), from the written rows and dead letters.
+
+    Both frames carry PROVENANCE and are read back from where they were written. One job; `read`
+    stays zero, because only the runner knows it.
+    """
+    provenance = [F.col(f"{PROVENANCE}.{field}") for field in ("topic_id", "partition", "offset")]
+    written = rows.select(*provenance, F.lit(False).alias("dead")).union(
+        dead.select(*provenance, F.lit(True).alias("dead"))
+    )
+    written = written.withColumn("rows", F.lit(1).cast("long"))
+    if may_expand:
+        # Several rows of one record are one stored offset. Nothing else needs this shuffle.
+        written = written.groupBy("topic_id", "partition", "offset", "dead").agg(
+            F.sum("rows").alias("rows")
+        )
+    high, low = hash_sums(provenance_hash(F.col("topic_id"), F.col("partition"), F.col("offset")))
+    counted = written.groupBy("topic_id", "partition", "dead").agg(
+        F.count(F.lit(1)).alias("count"),
+        F.sum("rows").alias("rows"),
+        high.alias("high"),
+        low.alias("low"),
+    )
+    found: dict[tuple[str, int], Receipt] = {}
+    for row in counted.collect():
+        key = (row["topic_id"], row["partition"])
+        part = tally(row["count"], row["high"], row["low"])
+        receipt = found.get(key, Receipt())
+        found[key] = (
+            replace(receipt, dead=part)
+            if row["dead"]
+            else replace(receipt, stored=part, rows=row["rows"])
+        )
+    return found
 
 
 def add_tallies(tallies: Iterable[Tally]) -> Tally:

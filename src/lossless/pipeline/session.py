@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lossless.errors import BadInput, Unavailable
@@ -28,10 +30,25 @@ DEFAULTS: Mapping[str, str] = {
 }
 
 
+# With a local master nothing of Spark needs to be reachable from other machines.
+LOCAL_ONLY: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
 def build_session(
-    name: str, *, master: str = "local[*]", settings: Mapping[str, str] | None = None
+    name: str,
+    *,
+    master: str = "local[*]",
+    settings: Mapping[str, str] | None = None,
+    log: Path | None = None,
 ) -> SparkSession:
-    """A session with the pinned jars. Workers run the interpreter that runs this."""
+    """A session with the pinned jars. Workers run the interpreter that runs this.
+
+    What the JVM writes to stderr goes to `log` when given: its start-up chatter and its logs do
+    not belong between the lines of a command.
+    """
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -45,6 +62,7 @@ def build_session(
     builder = SparkSession.builder.appName(f"lossless {name}").master(master)
     chosen = {
         **DEFAULTS,
+        **(LOCAL_ONLY if master.startswith("local") else {}),
         "spark.jars": ",".join(files),
         # py4j reaches Delta's classes only through the driver's own class path.
         "spark.driver.extraClassPath": os.pathsep.join(files),
@@ -52,7 +70,32 @@ def build_session(
     }
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        with _stderr_to(log):
+            return builder.getOrCreate()
+    except Exception as error:
+        raise Unavailable(
+            f"Spark did not start: {str(error).strip().partition(chr(10))[0]}",
+            hint=f"its log: {log}" if log else None,
+        ) from error
+
+
+@contextmanager
+def _stderr_to(log: Path | None) -> Iterator[None]:
+    """A JVM started inside inherits `log` as its stderr; this process gets its own back."""
+    if log is None:
+        yield
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    ours = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
 
 
 def check_session(spark: object) -> None:

@@ -1,0 +1,40 @@
+# Every target sets up what it needs: a .venv, Java and, for tests, PostgreSQL.
+.PHONY: help setup demo test test-all check bench lock clean
+PYTHON := .venv/bin/python
+
+help: ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: ## a .venv with the locked packages, and Java
+	@scripts/setup
+
+demo: ## three brokers, a pipeline, two kills, and the audit that shows nothing was lost
+	@scripts/setup
+	@.venv/bin/lossless demo
+
+test: ## the checks and the tests that CI runs
+	@scripts/setup postgres
+	@$(MAKE) --no-print-directory check
+	@$(PYTHON) -m pytest -m "not full"
+
+test-all: ## every test, the whole crash matrix included
+	@scripts/setup postgres
+	@$(MAKE) --no-print-directory check
+	@$(PYTHON) -m pytest
+
+check: ## formatting, lint, types, import arrows
+	@scripts/setup
+	@.venv/bin/ruff format --check --quiet .
+	@.venv/bin/ruff check --quiet .
+	@.venv/bin/mypy --no-error-summary
+	@.venv/bin/lint-imports --no-timing 
+
+bench: ## us and the peer side by side; writes build/bench.json
+	@scripts/setup postgres
+	@$(PYTHON) -m benchmarks
+
+lock: ## pin what pyproject.toml asks for, with hashes
+	@scripts/lock
+
+clean: ## what builds and tests leave behind
+	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

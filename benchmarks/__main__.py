@@ -1,0 +1,248 @@
+"""`make bench`: us and the peer in one run. Results to build/bench.json."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import psycopg
+
+from benchmarks import orders, peers
+from benchmarks.measure import Result, compare, console, report, seconds
+from benchmarks.postgres import postgres
+from lossless.engines import cluster
+from lossless.jars import jars
+from lossless.pipeline.audit import audit
+from lossless.pipeline.events import Committed, Event, unobserved
+from lossless.pipeline.pipeline import Pipeline
+from lossless.pipeline.session import build_session
+from lossless.pipeline.sinks.delta import DeltaSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TOPIC = "orders"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    spark: SparkSession
+    bootstrap_servers: str
+    folder: Path
+    records: int
+    runs: int
+    most: int
+
+    def files(self, format_: str) -> Result:
+        """(a) with validation, hash and 0.1 % dead letters, against a bare connector job."""
+        folder = self.folder / format_
+
+        def ours(_run: int) -> None:
+            shutil.rmtree(folder / "ours", ignore_errors=True)
+            sink = f'type = "{format_}"\npath = "./table"'
+            self.run_pipeline(folder / "ours", TOPIC, sink)
+
+        def theirs(_run: int) -> None:
+            peers.files(self.spark, self.bootstrap_servers, TOPIC, format_, folder / "theirs")
+
+        return compare(
+            f"pipeline into {format_}",
+            ours,
+            f"bare connector job into {format_}",
+            theirs,
+            records=self.records,
+            bar=0.85,
+            runs=self.runs,
+        )
+
+    def postgres(self) -> Result:
+        """(b) exactly-once append against foreachBatch and df.write.jdbc."""
+        folder = self.folder / "postgres"
+        with postgres() as server:
+
+            def ours(run: int) -> None:
+                sink = f'type = "postgres"\ndsn = "{server.dsn}"\ntable = "ours_{run + 1}"'
+                self.run_pipeline(folder / f"ours-{run + 1}", TOPIC, sink)
+                drop(f"ours_{run + 1}", "lossless_ledger", "lossless_ledger_history")
+
+            def theirs(run: int) -> None:
+                table = f"theirs_{run + 1}"
+                peers.jdbc(
+                    self.spark,
+                    self.bootstrap_servers,
+                    TOPIC,
+                    server.jdbc_url,
+                    server.user,
+                    table,
+                    folder / table,
+                )
+                drop(table)
+
+            def drop(*tables: str) -> None:
+                with psycopg.connect(server.dsn, autocommit=True) as connection:
+                    for table in tables:
+                        connection.execute(f'DROP TABLE IF EXISTS "{table}" CASCADE')
+                    connection.execute("CHECKPOINT")
+
+            return compare(
+                "pipeline into postgres",
+                ours,
+                "foreachBatch + df.write.jdbc, rewritten batches",
+                theirs,
+                records=self.records,
+                bar=0.9,
+                runs=self.runs,
+            )
+
+    def audit(self) -> Result:
+        """(c) the audit against a bare scan of both sides."""
+        folder = self.folder / "audited"
+        contract = self.run_pipeline(folder, TOPIC, 'type = "delta"\npath = "./table"')
+        table = str(folder / "table")
+
+        def ours(_run: int) -> None:
+            found = audit(
+                self.spark,
+                pipeline="orders",
+                sink=DeltaSink(self.spark, "orders", table),
+                client_settings={"bootstrap.servers": self.bootstrap_servers},
+            )
+            if not found.balanced:
+                raise RuntimeError(f"{contract}: the audit does not balance")
+
+        def theirs(_run: int) -> None:
+            peers.scan_log(self.spark, self.bootstrap_servers, TOPIC)
+            peers.scan_table(self.spark, table)
+
+        return compare(
+            "audit of a delta table",
+            ours,
+            "bare scan sum(offset) of both sides",
+            theirs,
+            records=self.records,
+            bar=0.8,
+            runs=self.runs,
+        )
+
+    def ledger_overhead(self) -> list[Result]:
+        """What a commit with its ledger takes, apart from staging: small batches, many of them."""
+        results = []
+        for sink in ("delta", "parquet"):
+            commits: list[float] = []
+            self.run_pipeline(
+                self.folder / f"small-{sink}",
+                TOPIC,
+                f'type = "{sink}"\npath = "./table"',
+                batch=self.records // 20,
+                observe=_commit_times(commits),
+            )
+            results.append(
+                Result(
+                    name=f"commit with ledger, {sink}, per batch",
+                    value=round(statistics.median(commits) * 1000, 1),
+                    unit="ms",
+                )
+            )
+        return results
+
+    def growth(self) -> list[Result]:
+        """How time grows with the number of records, into delta."""
+        results = []
+        size = 10_000
+        while size <= self.most:
+            topic = f"orders-{size}"
+            orders.fill(self.bootstrap_servers, topic, size)
+            took = seconds(
+                lambda topic=topic, size=size: self.run_pipeline(  # type: ignore[misc]
+                    self.folder / f"growth-{size}", topic, 'type = "delta"\npath = "./table"'
+                )
+            )
+            console.print(f"  {size:,} records: {took:.2f} s")
+            results.append(
+                Result(name=f"{size:,} records into delta", value=round(took, 2), unit="s")
+            )
+            size *= 10
+        return results
+
+    def run_pipeline(
+        self,
+        folder: Path,
+        topic: str,
+        sink: str,
+        *,
+        batch: int | None = None,
+        observe: Callable[[Event], None] = unobserved,
+    ) -> Path:
+        contract = orders.write_contract(folder, self.bootstrap_servers, topic, sink, batch=batch)
+        Pipeline("orders", contract=contract, spark=self.spark).run(once=True, observe=observe)
+        return contract
+
+
+def _commit_times(commits: list[float]) -> Callable[[Event], None]:
+    def observe(event: Event) -> None:
+        if isinstance(event, Committed):
+            commits.append(event.commit_s)
+
+    return observe
+
+
+PARTS = ("parquet", "delta", "postgres", "audit", "ledger", "growth")
+
+
+@click.command()
+@click.argument("parts", nargs=-1, type=click.Choice(PARTS))
+@click.option("--records", default=2_000_000, show_default=True)
+@click.option("--runs", default=5, show_default=True)
+@click.option("--most", default=10_000_000, show_default=True, help="The end of the growth curve.")
+def main(parts: tuple[str, ...], records: int, runs: int, most: int) -> None:
+    """Measure PARTS (all of them unless named)."""
+    chosen = parts or PARTS
+    files = [str(path) for name in ("spark", "jdbc") for path in jars(name)]
+    spark = build_session(
+        "benchmarks",
+        master="local[2]",
+        settings={
+            "spark.driver.memory": "4g",
+            "spark.ui.enabled": "false",
+            "spark.log.level": "ERROR",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.jars": ",".join(files),
+            "spark.driver.extraClassPath": ":".join(files),
+        },
+    )
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory() as folder, cluster(brokers=1) as kafka:
+        console.print(f"producing {records:,} records …")
+        orders.fill(kafka.bootstrap_servers, TOPIC, records)
+        bench = Bench(
+            spark=spark,
+            bootstrap_servers=kafka.bootstrap_servers,
+            folder=Path(folder),
+            records=records,
+            runs=runs,
+            most=most,
+        )
+        for part in chosen:
+            console.print(f"{part} …")
+            match part:
+                case "parquet" | "delta":
+                    results.append(bench.files(part))
+                case "postgres":
+                    results.append(bench.postgres())
+                case "audit":
+                    results.append(bench.audit())
+                case "ledger":
+                    results.extend(bench.ledger_overhead())
+                case "growth":
+                    results.extend(bench.growth())
+    spark.stop()
+    report(results, Path("build/bench.json"))
+
+
+main()

@@ -1,0 +1,5 @@
+"""`python -m lossless` is `lossless`."""
+
+from lossless.cli.main import main
+
+main()

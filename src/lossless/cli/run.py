@@ -1,0 +1,215 @@
+"""`lossless run`: topics to tables, exactly once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from lossless.cli.console import stderr, stdout
+from lossless.cli.run_display import JsonLog, LineLog, LiveTable
+from lossless.contract import load_contract
+from lossless.errors import EXIT_INTERRUPTED, BadInput
+
+if TYPE_CHECKING:
+    from lossless.pipeline.ledger import Ledger
+    from lossless.pipeline.pipeline import DryRun, Pipeline
+
+
+@click.command()
+@click.argument("pipelines", nargs=-1, metavar="[PIPELINE]...")
+@click.option("--once", is_flag=True, help="Stop when everything that is there now is stored.")
+@click.option("--dry-run", is_flag=True, help="Show settings, offsets and schema; write nothing.")
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option("--kafka", metavar="apache|ADDRESS", help="The cluster, if not the contract's.")
+@click.option(
+    "--contract",
+    "contract_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The contract, if not the nearest lossless.toml.",
+)
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Go on although records are gone (retention, a re-created topic); the ledger records it.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How progress is told on stderr: for people, or one JSON object a line.",
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How the result is told on stdout.",
+)
+def command(
+    pipelines: tuple[str, ...],
+    once: bool,
+    dry_run: bool,
+    master: str,
+    kafka: str | None,
+    contract_path: Path | None,
+    accept_loss: bool,
+    log_format: str,
+    output_format: str,
+) -> None:
+    """Carry topics to tables, exactly once.
+
+    Runs the pipelines named, or all of the contract. Rows, dead letters, counts and offsets move
+    together in the sink's own ledger, so a run that dies goes on where the table says, whatever
+    became of its checkpoint. Ctrl-C or SIGTERM finishes the batch under way and stops.
+
+    \b
+    Examples
+      lossless run orders                 run until stopped
+      lossless run --once                 everything that is there now, then stop
+      lossless run orders --dry-run       what would be read and written
+    """
+    from lossless.pipeline.pipeline import Pipeline, find_pipeline, spark_log
+    from lossless.pipeline.session import build_session
+
+    contract = load_contract(contract_path)
+    names = pipelines or tuple(contract.pipelines)
+    if not names:
+        raise BadInput(f"{contract.path} has no pipelines", hint="add a [pipelines.NAME] section")
+    if len(names) == 1:
+        running = [Pipeline(names[0], contract=contract, kafka=kafka, master=master)]
+    else:
+        chosen = [find_pipeline(contract, name) for name in names]
+        settings = {key: value for pipeline in chosen for key, value in pipeline.spark.items()}
+        spark = build_session(
+            "pipelines", master=master, settings=settings, log=spark_log(contract)
+        )
+        running = [Pipeline(name, contract=contract, kafka=kafka, spark=spark) for name in names]
+
+    if dry_run:
+        for pipeline in running:
+            _print_dry_run(pipeline.dry_run(accept_loss=accept_loss), output_format)
+        return
+
+    show = JsonLog() if log_format == "json" else LiveTable() if stderr.is_terminal else LineLog()
+    with show:
+        results, interrupted = _run_all(
+            running, lambda p: p.run(once=once, accept_loss=accept_loss, observe=show)
+        )
+    for name, ledger in zip(names, results, strict=True):
+        _print_result(name, ledger, output_format)
+    if interrupted:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _run_all(
+    pipelines: list[Pipeline], run: Callable[[Pipeline], Ledger]
+) -> tuple[list[Ledger], bool]:
+    """Runs every pipeline in a thread of its own; a failure of one stops the others."""
+    results: dict[int, Ledger] = {}
+    failures: list[BaseException] = []
+    interrupted = threading.Event()
+
+    def drain(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            if interrupted.is_set():
+                raise KeyboardInterrupt
+            interrupted.set()
+        stderr.print("finishing the batch under way …")
+        for pipeline in pipelines:
+            pipeline.stop()
+
+    def work(index: int) -> None:
+        try:
+            results[index] = run(pipelines[index])
+        except BaseException as error:
+            failures.append(error)
+            for pipeline in pipelines:
+                pipeline.stop()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(pipelines))]
+    for thread in threads:
+        thread.start()
+    # PySpark sets a SIGINT handler of its own when a session starts, but only in the main thread:
+    # here the sessions start in others, so these stay.
+    signal.signal(signal.SIGINT, drain)
+    signal.signal(signal.SIGTERM, drain)
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(0.2)
+    if failures:
+        raise failures[0]
+    return [results[i] for i in range(len(pipelines))], interrupted.is_set()
+
+
+def _print_result(name: str, ledger: Ledger, output_format: str) -> None:
+    positions = ledger.positions.values()
+    totals = {
+        "pipeline": name,
+        "sequence": ledger.sequence,
+        "records": sum(p.read.count for p in positions),
+        "rows": sum(p.rows for p in positions),
+        "dead_letters": sum(p.dead.count for p in positions),
+        "filtered": sum(p.filtered.count for p in positions),
+        "lost_accepted": sum(p.lost for p in positions),
+        "offsets": {str(source): p.next_offset for source, p in sorted(ledger.positions.items())},
+    }
+    if output_format == "json":
+        print(json.dumps(totals))
+        return
+    stdout.print(
+        f"{name}: {totals['records']} records, {totals['rows']} rows, "
+        f"{totals['dead_letters']} dead letters, {totals['filtered']} filtered "
+        f"(ledger {ledger.sequence})"
+    )
+
+
+def _print_dry_run(plan: DryRun, output_format: str) -> None:
+    difference = plan.schema_difference
+    if output_format == "json":
+        print(
+            json.dumps(
+                {
+                    "pipeline": plan.pipeline,
+                    "sink": plan.sink,
+                    "settings": dict(plan.client_settings),
+                    "sequence": plan.ledger.sequence,
+                    "offsets": {
+                        str(source): {"from": offset, "to": plan.latest[source]}
+                        for source, offset in sorted(plan.offsets.items())
+                    },
+                    "schema": plan.row_schema.jsonValue(),
+                    "schema_difference": {
+                        "table_exists": difference.exists,
+                        "added": list(difference.added),
+                        "incompatible": list(difference.incompatible),
+                    },
+                }
+            )
+        )
+        return
+    stdout.print(f"[bold]{plan.pipeline}[/] → {plan.sink}, ledger at {plan.ledger.sequence}")
+    stdout.print("settings")
+    for name, value in sorted(plan.client_settings.items()):
+        stdout.print(f"  {name} = {value}", markup=False)
+    stdout.print("to read")
+    for source, offset in sorted(plan.offsets.items()):
+        behind = plan.latest[source] - offset
+        stdout.print(f"  {source}: {offset} to {plan.latest[source]} ({behind} offsets)")
+    stdout.print("schema" + ("" if difference.exists else " (the table does not exist yet)"))
+    for field in plan.row_schema.fields:
+        stdout.print(f"  {field.name} {field.dataType.simpleString()}", markup=False)
+    for column in difference.added:
+        stdout.print(f"  + {column}: not in the table", markup=False)
+    for sentence in difference.incompatible:
+        stdout.print(f"  ✗ {sentence}", markup=False)

@@ -1,0 +1,183 @@
+"""How a run is shown: a live table on a terminal, lines in a file, JSON for a log collector."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from rich.live import Live
+from rich.table import Table
+
+from lossless.cli.console import stderr
+from lossless.pipeline.events import Committed, Event, Lag, Retrying, Started, Stopped, Warned
+from lossless.pipeline.ledger import SourcePartition
+
+
+class LineLog:
+    """A line for every event that matters."""
+
+    def __call__(self, event: Event) -> None:
+        line = self.line(event)
+        if line is not None:
+            stderr.print(f"{datetime.now(UTC):%H:%M:%S} {event.pipeline}: {line}", markup=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    def line(self, event: Event) -> str | None:
+        match event:
+            case Started():
+                return f"to {event.sink}, from ledger {event.ledger.sequence}"
+            case Committed():
+                return (
+                    f"batch {event.ledger.sequence}: {event.records} records, {event.rows} rows, "
+                    f"{event.dead_letters} dead letters in {event.batch_s:.2f} s"
+                )
+            case Retrying():
+                return f"again in {event.wait_s:.1f} s: {event.why}"
+            case Warned():
+                return f"warning: {event.message}"
+            case Stopped():
+                return f"stopped: {event.why}"
+            case Lag():
+                return None
+
+
+class JsonLog(LineLog):
+    """One JSON object a line, for a collector."""
+
+    def __call__(self, event: Event) -> None:
+        print(json.dumps(_as_json(event)), file=sys.stderr, flush=True)
+
+
+@dataclass(slots=True)
+class _Shown:
+    """What the table says of one pipeline."""
+
+    batch: int = 0
+    records: int = 0
+    rows_per_s: float = 0.0
+    dead_letters: int = 0
+    committed_at: float | None = None
+    lag: Mapping[SourcePartition, int] = field(default_factory=dict)
+    note: str = "starting"
+
+
+class LiveTable(LineLog):
+    """Batch, rows a second, lag by partition, dead letters and the last commit, in place."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, _Shown] = {}
+        self._live = Live(console=stderr, get_renderable=self._table, refresh_per_second=2)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        shown = self._shown.setdefault(event.pipeline, _Shown())
+        match event:
+            case Committed():
+                positions = event.ledger.positions.values()
+                shown.batch = event.ledger.sequence
+                shown.records = sum(p.read.count for p in positions)
+                shown.dead_letters = sum(p.dead.count for p in positions)
+                shown.rows_per_s = event.rows / event.batch_s if event.batch_s else 0.0
+                shown.committed_at = time.monotonic()
+                shown.note = "running"
+            case Lag():
+                shown.lag = event.by_partition
+            case Started():
+                shown.batch = event.ledger.sequence
+                shown.note = "running"
+            case _:
+                shown.note = self.line(event) or ""
+
+    def _table(self) -> Table:
+        table = Table("pipeline", "batch", "records", "rows/s", "dead letters", "last commit")
+        table.add_column("lag by partition")
+        table.add_column("state")
+        for name, shown in self._shown.items():
+            ago = "-" if shown.committed_at is None else _ago(time.monotonic() - shown.committed_at)
+            table.add_row(
+                name,
+                str(shown.batch),
+                f"{shown.records:,}",
+                f"{shown.rows_per_s:,.0f}",
+                f"{shown.dead_letters:,}",
+                ago,
+                _lag(shown.lag),
+                shown.note,
+            )
+        return table
+
+
+def _ago(seconds: float) -> str:
+    return f"{seconds:.0f} s ago" if seconds < 120 else f"{seconds / 60:.0f} min ago"
+
+
+def _lag(lag: Mapping[SourcePartition, int]) -> str:
+    if not lag:
+        return "-"
+    if len(lag) > 12:
+        worst = max(lag.items(), key=lambda item: item[1])
+        return f"{sum(lag.values()):,} in all, most {worst[1]:,} at {worst[0]}"
+    return " ".join(f"{source.partition}:{behind:,}" for source, behind in sorted(lag.items()))
+
+
+def _as_json(event: Event) -> dict[str, object]:
+    common: dict[str, object] = {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "event": type(event).__name__.lower(),
+        "pipeline": event.pipeline,
+    }
+    match event:
+        case Started():
+            return {
+                **common,
+                "sink": event.sink,
+                "sequence": event.ledger.sequence,
+                "offsets": {str(source): offset for source, offset in event.offsets.items()},
+            }
+        case Committed():
+            return {
+                **common,
+                "sequence": event.ledger.sequence,
+                "records": event.records,
+                "rows": event.rows,
+                "dead_letters": event.dead_letters,
+                "filtered": event.filtered,
+                "staging_s": round(event.staging_s, 3),
+                "commit_s": round(event.commit_s, 3),
+                "batch_s": round(event.batch_s, 3),
+            }
+        case Lag():
+            return {**common, "lag": {str(s): behind for s, behind in event.by_partition.items()}}
+        case Retrying():
+            return {**common, "why": event.why, "wait_s": event.wait_s}
+        case Warned():
+            return {**common, "message": event.message}
+        case Stopped():
+            return {**common, "sequence": event.ledger.sequence, "why": event.why}

@@ -1,0 +1,155 @@
+"""One batch: records decoded once, transformed, handed to the sink as outcomes, counted.
+
+Without a transform every record becomes one row or one dead letter, in one pass: what was read is
+what was stored and what is dead. With a transform the decoded batch is kept in Spark's cache while
+it is counted, transformed and written, and what the transform dropped is the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from lossless.errors import BadInput, LosslessError
+from lossless.pipeline.decode import TRANSFORM_FAILED, Decoder, dead_letter, outcomes
+from lossless.pipeline.decode.provenance import provenance
+from lossless.pipeline.ledger import Receipt
+from lossless.pipeline.outcomes import DEAD_LETTER, DEAD_LETTER_TYPE, PROVENANCE, tally_by_partition
+from lossless.pipeline.sinks.interface import Sink, Staged
+from lossless.pipeline.transform import Failure, OffsetRange, Transform, failing_records
+from lossless.tally import Tally
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Rejected = Mapping[OffsetRange, Failure]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batcher:
+    """Turns the records of a batch into staged outcomes with complete receipts."""
+
+    decoder: Decoder
+    transform: Transform | None
+    sink: Sink
+    group: str  # named in dead letters as the consumer group
+
+    def stage(
+        self, records: DataFrame, topics: Mapping[str, str], ranges: Sequence[OffsetRange]
+    ) -> Staged:
+        """`topics` gives the id of every topic; `ranges` are the planned offsets."""
+        records = records.withColumn("topic_id", _topic_id(topics))
+        if self.transform is None:
+            staged = self.sink.stage(outcomes(self.decoder.decode(records)), may_expand=False)
+            return _with_reads(staged, None)
+        return self._stage_transformed(self.transform, records, topics, ranges)
+
+    def _stage_transformed(
+        self,
+        transform: Transform,
+        records: DataFrame,
+        topics: Mapping[str, str],
+        ranges: Sequence[OffsetRange],
+    ) -> Staged:
+        decoded = self.decoder.decode(records).persist()
+        try:
+            read = tally_by_partition(decoded)
+            try:
+                return self._stage_once(transform, records, decoded, read, topics, {})
+            except (PySparkException, LosslessError) as error:
+                # Asking which record is to blame also tells whether any is: a sink that is down
+                # or a lost executor leaves nothing to find, and the batch is tried again as it is.
+                rejected = failing_records(transform, _rows(decoded), topics, ranges)
+                if not rejected:
+                    raise
+                _refuse_if_all(rejected, read, error)
+                return self._stage_once(transform, records, decoded, read, topics, rejected)
+        finally:
+            decoded.unpersist()
+
+    def _stage_once(
+        self,
+        transform: Transform,
+        records: DataFrame,
+        decoded: DataFrame,
+        read: Mapping[tuple[str, int], Tally],
+        topics: Mapping[str, str],
+        rejected: Rejected,
+    ) -> Staged:
+        rows = _rows(decoded)
+        if rejected:
+            rows = rows.where(~_is_rejected(rejected, topics))
+        result = transform(rows).withColumn(DEAD_LETTER, F.lit(None).cast(DEAD_LETTER_TYPE))
+        letters = decoded.where(F.col(DEAD_LETTER).isNotNull()).select(PROVENANCE, DEAD_LETTER)
+        if rejected:
+            letters = letters.unionByName(_rejected_letters(records, rejected, self.group))
+        both = result.unionByName(letters, allowMissingColumns=True)
+        return _with_reads(self.sink.stage(both, may_expand=True), read)
+
+
+def _topic_id(topics: Mapping[str, str]) -> Column:
+    if len(topics) == 1:
+        return F.lit(next(iter(topics.values())))
+    pairs = chain.from_iterable((F.lit(name), F.lit(topic_id)) for name, topic_id in topics.items())
+    return F.create_map(*pairs)[F.col("topic")]
+
+
+def _rows(decoded: DataFrame) -> DataFrame:
+    return decoded.where(F.col(DEAD_LETTER).isNull()).select("row.*", PROVENANCE)
+
+
+def _is_rejected(rejected: Rejected, topics: Mapping[str, str]) -> Column:
+    condition = F.lit(False)
+    for record in rejected:
+        condition = condition | (
+            (F.col(f"{PROVENANCE}.topic_id") == topics[record.topic])
+            & (F.col(f"{PROVENANCE}.partition") == record.partition)
+            & (F.col(f"{PROVENANCE}.offset") == record.start)
+        )
+    return condition
+
+
+def _rejected_letters(records: DataFrame, rejected: Rejected, group: str) -> DataFrame:
+    """The letters of records that decode well and that the transform fails on."""
+    message = F.lit(None).cast("string")
+    for record, failure in rejected.items():
+        message = F.when(
+            (F.col("topic") == record.topic)
+            & (F.col("partition") == record.partition)
+            & (F.col("offset") == record.start),
+            F.lit(f"{failure.exception}: {failure.message}"),
+        ).otherwise(message)
+    letter = dead_letter(fqcn=F.lit(TRANSFORM_FAILED), message=message, group=group)
+    return records.where(message.isNotNull()).select(provenance(), letter.alias(DEAD_LETTER))
+
+
+def _refuse_if_all(
+    rejected: Rejected, read: Mapping[tuple[str, int], Tally], error: BaseException
+) -> None:
+    """A transform that fails on everything is broken; a lone record that fails is a bad record."""
+    if len(rejected) > 1 and len(rejected) == sum(tally.count for tally in read.values()):
+        failure = next(iter(rejected.values()))
+        raise BadInput(
+            f"the transform fails on every record: {failure.exception}: {failure.message}",
+            hint="nothing of this batch was written; mend the transform and run again",
+        ) from error
+
+
+def _with_reads(staged: Staged, read: Mapping[tuple[str, int], Tally] | None) -> Staged:
+    """Fills in what was read: counted before the transform, or the sum of the outcomes."""
+    if read is None:
+        receipts = {
+            key: replace(receipt, read=receipt.stored + receipt.dead)
+            for key, receipt in staged.receipts.items()
+        }
+    else:
+        receipts = {
+            key: replace(staged.receipts.get(key, Receipt()), read=read.get(key, Tally()))
+            for key in {*staged.receipts, *read}
+        }
+    return replace(staged, receipts=receipts)

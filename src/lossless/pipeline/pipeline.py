@@ -1,0 +1,163 @@
+"""`lossless.Pipeline`: a pipeline of a contract, put together and run.
+
+From a notebook, a spark-submit script or any platform that gives you a session:
+
+    import lossless
+    lossless.Pipeline("orders", spark=spark).run(once=True)
+
+Without `spark` a session with the pinned jars is started and stopped again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import types as T
+
+from lossless.contract import Contract, PipelineContract, load_contract, redacted
+from lossless.engines.choose import connect
+from lossless.errors import BadInput
+from lossless.pipeline.batch import Batcher
+from lossless.pipeline.decode import decoder
+from lossless.pipeline.events import Observer, unobserved
+from lossless.pipeline.ledger import Ledger, SourcePartition
+from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE
+from lossless.pipeline.runner import Runner
+from lossless.pipeline.session import build_session, check_session
+from lossless.pipeline.sinks import open_sink
+from lossless.pipeline.sinks.interface import SchemaDifference
+from lossless.pipeline.source import SourceLog
+from lossless.pipeline.transform import load_transform, transformed_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """What a run would do, found out without writing anything."""
+
+    pipeline: str
+    sink: str
+    client_settings: Mapping[str, str]  # redacted
+    ledger: Ledger
+    offsets: Mapping[SourcePartition, int]
+    latest: Mapping[SourcePartition, int]
+    row_schema: T.StructType
+    schema_difference: SchemaDifference
+
+
+class Pipeline:
+    """One pipeline of a contract. `run` may be called again after it returned."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        contract: Contract | Path | str | None = None,
+        spark: SparkSession | None = None,
+        kafka: str | None = None,
+        master: str = "local[*]",
+    ) -> None:
+        if not isinstance(contract, Contract):
+            contract = load_contract(Path(contract) if contract is not None else None)
+        if spark is not None:
+            check_session(spark)
+        self._contract = contract
+        self._pipeline = find_pipeline(contract, name)
+        self._given_spark = spark
+        self._kafka = kafka
+        self._master = master
+        self._runner: Runner | None = None
+        self._stop_asked = False
+
+    def run(
+        self, *, once: bool = False, accept_loss: bool = False, observe: Observer = unobserved
+    ) -> Ledger:
+        """Runs until `stop`, or with `once` until all that is there now is stored."""
+        with self._opened(observe) as runner:
+            self._runner = runner
+            if self._stop_asked:
+                runner.stop()
+            return runner.run(once=once, accept_loss=accept_loss)
+
+    def stop(self) -> None:
+        """Asks a run in another thread, or the next one, to finish its batch and return."""
+        self._stop_asked = True
+        if self._runner is not None:
+            self._runner.stop()
+
+    def dry_run(self, *, accept_loss: bool = False) -> DryRun:
+        with self._opened(unobserved) as runner:
+            ledger, going_on = runner.plan(accept_loss=accept_loss)
+            log = runner.source.ranges(list(going_on.offsets))
+            return DryRun(
+                pipeline=self._pipeline.name,
+                sink=runner.sink.describe(),
+                client_settings=redacted({**runner.client_settings, **self._pipeline.config}),
+                ledger=ledger,
+                offsets=going_on.offsets,
+                latest={source: held.latest for source, held in log.items()},
+                row_schema=runner.row_schema,
+                schema_difference=runner.sink.schema_difference(runner.row_schema),
+            )
+
+    @contextmanager
+    def _opened(self, observe: Observer) -> Iterator[Runner]:
+        """Everything that can be wrong without Spark is found before Spark is started."""
+        pipeline = self._pipeline
+        decode = decoder(pipeline.format, pipeline.schema, group=pipeline.group)
+        transform = (
+            load_transform(pipeline.transform, self._contract.folder)
+            if pipeline.transform is not None
+            else None
+        )
+        client_settings = connect(self._kafka, self._contract).client_settings
+        source = SourceLog({**client_settings, **pipeline.config})
+        source.topics(pipeline.topics, pipeline.topic_pattern)
+        spark = self._given_spark or build_session(
+            pipeline.name,
+            master=self._master,
+            settings=pipeline.spark,
+            log=spark_log(self._contract),
+        )
+        try:
+            row_schema = T.StructType(
+                [*decode.schema.fields, T.StructField(PROVENANCE, PROVENANCE_TYPE)]
+            )
+            if transform is not None and pipeline.transform is not None:
+                row_schema = transformed_schema(
+                    transform, spark.createDataFrame([], row_schema), pipeline.transform
+                )
+            sink = open_sink(spark, pipeline)
+            yield Runner(
+                spark=spark,
+                pipeline=pipeline,
+                client_settings=client_settings,
+                source=source,
+                sink=sink,
+                batcher=Batcher(
+                    decoder=decode, transform=transform, sink=sink, group=pipeline.group
+                ),
+                row_schema=row_schema,
+                observe=observe,
+            )
+        finally:
+            if self._given_spark is None:
+                spark.stop()
+
+
+def spark_log(contract: Contract) -> Path:
+    """Where the JVM of a session of ours writes its log."""
+    return contract.folder / ".lossless" / "spark.log"
+
+
+def find_pipeline(contract: Contract, name: str) -> PipelineContract:
+    if name not in contract.pipelines:
+        known = ", ".join(contract.pipelines) or "(none)"
+        raise BadInput(f"{contract.path}: no pipeline {name!r}", hint=f"pipelines there: {known}")
+    return contract.pipelines[name]

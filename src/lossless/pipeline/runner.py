@@ -1,0 +1,427 @@
+"""The runner: a Structured Streaming query whose only memory is the ledger in the sink.
+
+    start      ledger ← sink; compare with the log; write down where a new source begins
+    query      Spark reads from the ledger's offsets into a checkpoint that is new every time
+    batch      plan ← the checkpoint's offset log; stage; check topic ids; commit(expected, next)
+    after      the group's offsets go to Kafka, for lag tools; failing there only warns
+    trouble    back off, and start again from the ledger
+
+The checkpoint is disposable: it is never read back by a later start, so that it can be neither
+ahead of nor behind the ledger, and losing it loses nothing. A batch whose commit fails is planned
+again from the ledger, perhaps cut differently; a batch that was committed is never seen again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import StreamingQueryException
+
+from lossless.contract import PipelineContract
+from lossless.errors import (
+    BadInput,
+    Fenced,
+    LosslessError,
+    PromiseBroken,
+    Unavailable,
+)
+from lossless.pipeline.batch import Batcher
+from lossless.pipeline.crash_points import CrashPoints
+from lossless.pipeline.events import (
+    Committed,
+    Lag,
+    Observer,
+    Retrying,
+    Started,
+    Stopped,
+    Warned,
+    unobserved,
+)
+from lossless.pipeline.ledger import Ledger, Position, Receipt, SourcePartition
+from lossless.pipeline.resume import Resume, resume
+from lossless.pipeline.sinks.interface import CommitUnknown, Sink, Staged
+from lossless.pipeline.source import LogRange, SourceLog, spark_options, starting_offsets
+from lossless.pipeline.transform import OffsetRange, describe_failure
+from lossless.tally import Tally
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
+
+WATCH_INTERVAL_S = 1
+BACK_OFF_FIRST_S = 0.5
+BACK_OFF_MAX_S = 15.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Runner:
+    """One pipeline in one driver. Not reusable: make another to run again."""
+
+    spark: SparkSession
+    pipeline: PipelineContract
+    client_settings: Mapping[str, str]
+    source: SourceLog
+    sink: Sink
+    batcher: Batcher
+    row_schema: StructType
+    observe: Observer = unobserved
+    crash_points: CrashPoints = field(default_factory=CrashPoints.from_environment)
+
+    _began: bool = field(default=False, init=False)  # what fails before that fails at once
+    _head: Ledger = field(default_factory=Ledger, init=False)
+    _checkpoint: Path = field(default_factory=Path, init=False)
+    _stop: threading.Event = field(default_factory=threading.Event, init=False)
+    _batch_lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _failure: Exception | None = field(default=None, init=False)
+    _last_progress: float = field(default_factory=time.monotonic, init=False)
+    _stuck: dict[SourcePartition, tuple[int, float]] = field(default_factory=dict, init=False)
+
+    def stop(self) -> None:
+        """Asks for a drain: the batch under way is finished, no other is begun."""
+        self._stop.set()
+
+    def run(self, *, once: bool, accept_loss: bool = False) -> Ledger:
+        """Runs until stopped, or with `once` until everything that is there now is in the table."""
+        back_off_s = BACK_OFF_FIRST_S
+        self._last_progress = time.monotonic()
+        try:
+            while not self._stop.is_set():
+                head_before = self._head
+                try:
+                    self._run_query(once=once, accept_loss=accept_loss)
+                    break
+                except LosslessError as error:
+                    if not self._began or not _worth_retrying(error):
+                        raise
+                    problem: Exception = error
+                except (PySparkException, KafkaException) as error:
+                    problem = error
+                if self._head.sequence > head_before.sequence:
+                    back_off_s = BACK_OFF_FIRST_S
+                self._back_off(problem, back_off_s)
+                back_off_s = min(back_off_s * 2, BACK_OFF_MAX_S)
+        finally:
+            self.source.close()
+        self.observe(
+            Stopped(
+                pipeline=self.pipeline.name,
+                ledger=self._head,
+                why="drained" if self._stop.is_set() else "everything available is stored",
+            )
+        )
+        return self._head
+
+    def plan(self, *, accept_loss: bool) -> tuple[Ledger, Resume]:
+        """The stored ledger and where to go on from it. Writes nothing."""
+        ledger = self.sink.ledger()
+        log = self._log(ledger)
+        return ledger, resume(ledger, log, self._start_of(log), accept_loss=accept_loss)
+
+    def _begin(self, *, accept_loss: bool) -> Mapping[SourcePartition, int]:
+        """Makes the sink ready and writes down what begins here; gives the offsets to read."""
+        self._head, going_on = self.plan(accept_loss=accept_loss)
+        self.sink.sweep()
+        self.sink.prepare(self.row_schema, add_columns=self.pipeline.add_columns)
+        if going_on.changes:
+            # Committed before the first record is read: a pipeline that starts at the latest
+            # offset and dies at once must not start later the next time.
+            successor = self._head.successor(going_on.changes)
+            self._commit(self._head, successor, None)
+            self._head = successor
+        self.observe(
+            Started(
+                pipeline=self.pipeline.name,
+                sink=self.sink.describe(),
+                ledger=self._head,
+                offsets=going_on.offsets,
+            )
+        )
+        return going_on.offsets
+
+    def _log(self, ledger: Ledger) -> dict[SourcePartition, LogRange]:
+        topics = self.source.topics(self.pipeline.topics, self.pipeline.topic_pattern)
+        if not topics and not ledger.positions:
+            raise BadInput(f"no topic matches {self.pipeline.topic_pattern!r}")
+        return self.source.ranges(self.source.partitions(topics))
+
+    def _start_of(self, log: Mapping[SourcePartition, LogRange]) -> dict[SourcePartition, int]:
+        match self.pipeline.start:
+            case "earliest":
+                return {source: held.earliest for source, held in log.items()}
+            case "latest":
+                return {source: held.latest for source, held in log.items()}
+            case datetime() as moment:
+                return self.source.offsets_at(list(log), moment)
+
+    def _run_query(self, *, once: bool, accept_loss: bool) -> None:
+        offsets = self._begin(accept_loss=accept_loss)
+        self._began = True
+        self._failure = None
+        self._checkpoint = Path(tempfile.mkdtemp(prefix=f"lossless-{self.pipeline.name}-"))
+        try:
+            query = self._start_query(offsets, once=once)
+            try:
+                self._watch(query)
+            finally:
+                query.stop()
+        finally:
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
+
+    def _start_query(self, offsets: Mapping[SourcePartition, int], *, once: bool) -> StreamingQuery:
+        records = (
+            self.spark.readStream.format("kafka")
+            .options(**spark_options(self.pipeline, self.client_settings))
+            .option("startingOffsets", json.dumps(starting_offsets(offsets)))
+            .load()
+        )
+        writer = (
+            records.writeStream.queryName(f"lossless {self.pipeline.name}")
+            .option("checkpointLocation", self._checkpoint.as_uri())
+            .foreachBatch(self._on_batch)
+        )
+        if once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{self.pipeline.trigger_s} seconds").start()
+
+    def _watch(self, query: StreamingQuery) -> None:
+        """Waits for the query's end, or for a stop; meanwhile says how far behind it is."""
+        while True:
+            try:
+                if query.awaitTermination(WATCH_INTERVAL_S):
+                    return
+            except StreamingQueryException as error:
+                raise self._failure or error from error
+            if self._stop.is_set():
+                # Whoever holds the lock is a batch under way: it may finish. The next one finds
+                # the stop and returns at once.
+                with self._batch_lock:
+                    query.stop()
+                return
+            self._report_lag()
+
+    def _on_batch(self, records: DataFrame, batch_id: int) -> None:
+        with self._batch_lock:
+            if self._stop.is_set():
+                return
+            try:
+                self._run_batch(records, batch_id)
+            except Exception as error:
+                # Spark wraps what is raised here beyond recognition; _watch raises the original.
+                self._failure = error
+                raise
+
+    def _run_batch(self, records: DataFrame, batch_id: int) -> None:
+        began = time.monotonic()
+        planned = self._planned_ends(batch_id)
+        topics = self._topic_ids(planned)
+        ends = {
+            SourcePartition(topic, topics[topic], partition): end
+            for (topic, partition), end in planned.items()
+        }
+        starts = {source: self._position(source).next_offset for source in ends}
+        ranges = [OffsetRange(s.topic, s.partition, starts[s], end) for s, end in ends.items()]
+        if all(len(part) == 0 for part in ranges):
+            return
+        self.crash_points.reached("before-staging")
+        staged = self.batcher.stage(records, topics, ranges)
+        staged_at = time.monotonic()
+        self.crash_points.reached("after-staging")
+        successor = self._successor(ends, staged.receipts)
+        self._check_dead_letters(successor)
+        self._topic_ids(planned)  # a topic re-created meanwhile must not be committed
+        self.crash_points.reached("before-commit")
+        commit_began = time.monotonic()
+        self._commit(self._head, successor, staged)
+        committed_at = time.monotonic()
+        self.crash_points.reached("after-commit")
+        before, self._head = self._head, successor
+        self._last_progress = committed_at
+        self._commit_group()
+        self.crash_points.reached("after-group-commit")
+        self.observe(
+            _committed(
+                self.pipeline.name,
+                before,
+                successor,
+                staging_s=staged_at - began,
+                commit_s=committed_at - commit_began,
+                batch_s=time.monotonic() - began,
+            )
+        )
+
+    def _planned_ends(self, batch_id: int) -> dict[tuple[str, int], int]:
+        """Where the batch ends, from the plan that Spark wrote down before it began.
+
+        Never from the rows: a batch may end in transaction markers or compacted offsets.
+        """
+        lines = (self._checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
+        return {
+            (topic, int(partition)): offset
+            for topic, partitions in json.loads(lines[-1]).items()
+            for partition, offset in partitions.items()
+        }
+
+    def _topic_ids(self, planned: Mapping[tuple[str, int], int]) -> dict[str, str]:
+        names = sorted({topic for topic, _ in planned})
+        topics = {p.topic: p.topic_id for p in self.source.partitions(names)}
+        for source, position in self._head.positions.items():
+            now = topics.get(source.topic)
+            if now is not None and now != source.topic_id and not position.closed:
+                raise PromiseBroken(
+                    f"topic {source.topic} was re-created while the pipeline ran: its id was "
+                    f"{source.topic_id} and is {now}; the ledger stands at offset "
+                    f"{position.next_offset} of partition {source.partition}",
+                    hint="to go on with the new topic: lossless run --accept-loss",
+                )
+        return topics
+
+    def _position(self, source: SourcePartition) -> Position:
+        # Spark starts a partition that appears while it runs at its first offset, and refuses to
+        # go on (failOnDataLoss) when that is not 0.
+        return self._head.positions.get(source, Position(start_offset=0, next_offset=0))
+
+    def _successor(
+        self, ends: Mapping[SourcePartition, int], receipts: Mapping[tuple[str, int], Receipt]
+    ) -> Ledger:
+        unplanned = set(receipts) - {(s.topic_id, s.partition) for s in ends}
+        if unplanned:
+            raise PromiseBroken(f"the batch wrote rows of partitions it did not plan: {unplanned}")
+        changed = {}
+        for source, end in ends.items():
+            receipt = receipts.get((source.topic_id, source.partition), Receipt())
+            position = self._position(source)
+            if receipt.read.count > end - position.next_offset:
+                raise PromiseBroken(
+                    f"{source}: {receipt.read.count} records between offsets "
+                    f"{position.next_offset} and {end}: the source gave some of them twice"
+                )
+            if end != position.next_offset or source not in self._head.positions:
+                changed[source] = position.advanced(end, receipt)
+        return self._head.successor(changed)
+
+    def _check_dead_letters(self, successor: Ledger) -> None:
+        limit = self.pipeline.dead_letters_max
+        dead = sum(position.dead.count for position in successor.positions.values())
+        if limit is not None and dead > limit:
+            raise PromiseBroken(
+                f"{dead} dead letters, and dead_letters_max = {limit}: the batch was not committed",
+                hint="look at the records from the ledger's offsets on, mend the schema or the "
+                "producer, or raise dead_letters_max",
+            )
+
+    def _commit(self, expected: Ledger, successor: Ledger, staged: Staged | None) -> None:
+        try:
+            self.sink.commit(expected, successor, staged)
+        except CommitUnknown:
+            stored = self.sink.ledger()
+            if stored == successor:
+                return
+            if stored != expected:
+                raise Fenced(
+                    f"the ledger of {self.pipeline.name} moved to sequence {stored.sequence} "
+                    "while the outcome of our commit was not known: another driver runs it"
+                ) from None
+            raise
+
+    def _commit_group(self) -> None:
+        try:
+            self.source.commit_group(self.pipeline.group, self._head)
+        except KafkaException as error:
+            self._warn(f"offsets of group {self.pipeline.group} not committed to Kafka: {error}")
+
+    def _report_lag(self) -> None:
+        sources = [s for s, position in self._head.positions.items() if not position.closed]
+        try:
+            latest = self.source.latest(sources)
+            open_transactions = self.source.open_transactions(sources)
+        except LosslessError as error:
+            self._warn(str(error))
+            return
+        lag = {s: max(0, latest[s] - self._head.positions[s].next_offset) for s in sources}
+        self.observe(Lag(pipeline=self.pipeline.name, by_partition=lag))
+        if self.pipeline.isolation == "read_committed":
+            self._report_stuck(open_transactions)
+
+    def _report_stuck(self, open_transactions: Mapping[SourcePartition, tuple[int, int]]) -> None:
+        """A transaction that nobody ends holds up every reader of committed records: say so."""
+        now = time.monotonic()
+        stuck = {}
+        for source, (stable, watermark) in open_transactions.items():
+            seen, since = self._stuck.get(source, (stable, now))
+            if seen != stable:
+                since = now
+            elif now - since >= self.pipeline.stuck_after_s:
+                self._warn(
+                    f"{source}: the last stable offset has stood at {stable} for "
+                    f"{now - since:.0f} s while the log goes on to {watermark}: a producer left a "
+                    "transaction open. kafka-transactions.sh find-hanging names it."
+                )
+                since = now
+            stuck[source] = (stable, since)
+        self._stuck = stuck
+
+    def _back_off(self, problem: Exception, wait_s: float) -> None:
+        without_progress_s = time.monotonic() - self._last_progress
+        if without_progress_s + wait_s > self.pipeline.retry_max_s:
+            if isinstance(problem, LosslessError):
+                raise problem
+            failure = describe_failure(problem)
+            raise Unavailable(
+                f"{self.pipeline.name}: no progress for {without_progress_s:.0f} s: "
+                f"{failure.exception}: {failure.message}"
+            ) from problem
+        self.observe(
+            Retrying(
+                pipeline=self.pipeline.name, why=str(problem).partition("\n")[0], wait_s=wait_s
+            )
+        )
+        self._stop.wait(wait_s)
+
+    def _warn(self, message: str) -> None:
+        self.observe(Warned(pipeline=self.pipeline.name, message=message))
+
+
+def _worth_retrying(error: LosslessError) -> bool:
+    return isinstance(error, Unavailable) and not isinstance(error, Fenced)
+
+
+def _committed(
+    pipeline: str,
+    before: Ledger,
+    after: Ledger,
+    *,
+    staging_s: float,
+    commit_s: float,
+    batch_s: float,
+) -> Committed:
+    nothing = Position(start_offset=0, next_offset=0)
+    read, dead, filtered, rows = Tally(), Tally(), Tally(), 0
+    for source, position in after.positions.items():
+        earlier = before.positions.get(source, nothing)
+        read += position.read - earlier.read
+        dead += position.dead - earlier.dead
+        filtered += position.filtered - earlier.filtered
+        rows += position.rows - earlier.rows
+    return Committed(
+        pipeline=pipeline,
+        ledger=after,
+        records=read.count,
+        rows=rows,
+        dead_letters=dead.count,
+        filtered=filtered.count,
+        staging_s=staging_s,
+        commit_s=commit_s,
+        batch_s=batch_s,
+    )

@@ -1,0 +1,222 @@
+"""The source's side of a pipeline: which topics there are, where their logs begin and end.
+
+Spark's own connector reads the records. What it does not tell (topic ids, the last stable offset)
+and what it must be told (where to start, for every partition) is asked of the cluster here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from lossless.contract import librdkafka_settings
+from lossless.errors import BadInput, Unavailable
+from lossless.pipeline.ledger import Ledger, SourcePartition
+
+if TYPE_CHECKING:
+    from lossless.contract import PipelineContract
+
+REQUEST_TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRange:
+    """What a partition's log holds: the first offset that is there and the one after the last."""
+
+    earliest: int
+    latest: int
+
+
+def kafka_topic_id(uuid: object) -> str:
+    """A topic id as Kafka's own tools print it: librdkafka uses the other base64 alphabet."""
+    return str(uuid).replace("+", "-").replace("/", "_")
+
+
+class SourceLog:
+    """Questions about topics and offsets, asked with the client's own settings (Java names)."""
+
+    def __init__(self, client_settings: Mapping[str, str]) -> None:
+        self._settings = librdkafka_settings(client_settings)
+        # Failures reach us as exceptions; librdkafka's own lines on stderr would only repeat them.
+        self._admin = AdminClient({**self._settings, "log_level": "0"})
+        self._consumers: dict[str, Consumer] = {}
+        self._address = client_settings.get("bootstrap.servers", "(no bootstrap.servers)")
+
+    def topics(self, names: Sequence[str], pattern: str | None = None) -> list[str]:
+        """The topics of a pipeline that exist now. A topic asked for by name must exist."""
+        existing = set(
+            self._call(lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)).topics
+        )
+        if pattern is not None:
+            return sorted(t for t in existing if re.fullmatch(pattern, t))
+        missing = sorted(set(names) - existing)
+        if missing:
+            raise BadInput(
+                f"topic {', '.join(missing)} does not exist at {self._address}",
+                hint=f"topics there: {_some([t for t in sorted(existing) if t[:2] != '__'])}",
+            )
+        return list(names)
+
+    def partitions(self, topics: Sequence[str]) -> list[SourcePartition]:
+        """Every partition of the topics, each with its topic's id."""
+        if not topics:
+            return []
+        described = self._admin.describe_topics(
+            TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S
+        )
+        found = []
+        for name, future in described.items():
+            topic = self._result(future)
+            topic_id = kafka_topic_id(topic.topic_id)
+            found += [SourcePartition(name, topic_id, p.id) for p in topic.partitions]
+        return sorted(found)
+
+    def ranges(self, partitions: Iterable[SourcePartition]) -> dict[SourcePartition, LogRange]:
+        wanted = list(partitions)
+        earliest = self._offsets(wanted, OffsetSpec.earliest())
+        latest = self.latest(wanted)
+        return {p: LogRange(earliest=earliest[p], latest=latest[p]) for p in wanted}
+
+    def latest(self, partitions: Sequence[SourcePartition]) -> dict[SourcePartition, int]:
+        """The high watermarks: the offset after the last record that is committed."""
+        return self._offsets(partitions, OffsetSpec.latest())
+
+    def offsets_at(
+        self, partitions: Sequence[SourcePartition], moment: datetime
+    ) -> dict[SourcePartition, int]:
+        """The first offset at or after a moment; the end of the log where there is none."""
+        milliseconds = int(moment.timestamp() * 1000)
+        found = self._offsets(partitions, OffsetSpec.for_timestamp(milliseconds))
+        ends = self.latest(partitions)
+        return {p: offset if offset >= 0 else ends[p] for p, offset in found.items()}
+
+    def _offsets(
+        self,
+        partitions: Sequence[SourcePartition],
+        spec: OffsetSpec,
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[SourcePartition, int]:
+        if not partitions:
+            return {}
+        asked = {TopicPartition(p.topic, p.partition): p for p in partitions}
+        answers = self._call(
+            lambda: self._admin.list_offsets(
+                dict.fromkeys(asked, spec),
+                isolation_level=isolation,
+                request_timeout=REQUEST_TIMEOUT_S,
+            )
+        )
+        by_name = {(p.topic, p.partition): p for p in partitions}
+        return {
+            by_name[tp.topic, tp.partition]: int(self._result(future).offset)
+            for tp, future in answers.items()
+        }
+
+    def open_transactions(
+        self, partitions: Sequence[SourcePartition]
+    ) -> dict[SourcePartition, tuple[int, int]]:
+        """Where a transaction is open: (last stable offset, high watermark)."""
+        watermark = self.latest(partitions)
+        stable = self._offsets(
+            partitions, OffsetSpec.latest(), isolation=IsolationLevel.READ_COMMITTED
+        )
+        return {p: (stable[p], watermark[p]) for p in partitions if stable[p] < watermark[p]}
+
+    def commit_group(self, group: str, ledger: Ledger) -> None:
+        """Tells Kafka how far the pipeline is, so that lag tools see it. Never moves back.
+
+        The group has no members: Spark's own consumers stay out of it. Raises KafkaException.
+        """
+        ours = [
+            TopicPartition(source.topic, source.partition, position.next_offset)
+            for source, position in ledger.positions.items()
+            if not position.closed
+        ]
+        consumer = self._group_consumer(group)
+        committed = {
+            (tp.topic, tp.partition): tp.offset
+            for tp in consumer.committed(ours, timeout=REQUEST_TIMEOUT_S)
+        }
+        ahead = [tp for tp in ours if tp.offset > committed[tp.topic, tp.partition]]
+        if ahead:
+            consumer.commit(offsets=ahead, asynchronous=False)
+
+    def close(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.close()
+        self._consumers.clear()
+
+    def _group_consumer(self, group: str) -> Consumer:
+        if group not in self._consumers:
+            self._consumers[group] = Consumer(
+                {
+                    **self._settings,
+                    "group.id": group,
+                    "enable.auto.commit": "false",
+                    "log_level": "0",
+                }
+            )
+        return self._consumers[group]
+
+    def _call(self, request: Any) -> Any:
+        try:
+            return request()
+        except KafkaException as error:
+            raise self._unavailable(error) from error
+
+    def _result(self, future: Future[Any]) -> Any:
+        return self._call(lambda: future.result())
+
+    def _unavailable(self, error: KafkaException) -> Unavailable | BadInput:
+        cause = error.args[0]
+        if isinstance(cause, KafkaError) and cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return BadInput(f"{cause.str()} at {self._address}")
+        reason = cause.str() if isinstance(cause, KafkaError) else str(cause)
+        return Unavailable(
+            f"no answer from Kafka at {self._address}: {reason}",
+            hint="is the cluster up, and are the client settings those of its listener?",
+        )
+
+
+def spark_options(pipeline: PipelineContract, client_settings: Mapping[str, str]) -> dict[str, str]:
+    """The options of Spark's Kafka source for a pipeline, but for where it starts."""
+    settings = {**client_settings, **pipeline.config, "isolation.level": pipeline.isolation}
+    options = {f"kafka.{name}": value for name, value in settings.items()}
+    if pipeline.topic_pattern is not None:
+        options["subscribePattern"] = pipeline.topic_pattern
+    else:
+        options["subscribe"] = ",".join(pipeline.topics)
+    options["includeHeaders"] = "true"
+    options["failOnDataLoss"] = "true"
+    if pipeline.records_per_batch_max is not None:
+        options["maxOffsetsPerTrigger"] = str(pipeline.records_per_batch_max)
+    return options
+
+
+def starting_offsets(offsets: Mapping[SourcePartition, int]) -> dict[str, dict[str, int]]:
+    """Offsets in the shape that Spark's source takes and writes: topic → partition → offset."""
+    shaped: dict[str, dict[str, int]] = {}
+    for source, offset in sorted(offsets.items()):
+        shaped.setdefault(source.topic, {})[str(source.partition)] = offset
+    return shaped
+
+
+def _some(names: Sequence[str], most: int = 10) -> str:
+    if not names:
+        return "(none)"
+    return ", ".join(names[:most]) + (f" … ({len(names)} in all)" if len(names) > most else "")

@@ -1,0 +1,191 @@
+"""The user's transform: found, checked for provenance, and asked which record it fails on.
+
+A transform is a function DataFrame -> DataFrame over the decoded rows. It must carry the column
+`_lossless` through, so that every row can say where it came from.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from lossless.errors import BadInput
+from lossless.pipeline.outcomes import DEAD_LETTER, PROVENANCE, PROVENANCE_TYPE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+Transform = Callable[["DataFrame"], "DataFrame"]
+
+# More failing records than this in one batch are not bad records but a bad transform.
+REJECTED_MAX = 100
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """A half-open range of one source partition: what a batch is cut into."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def halves(self) -> tuple[OffsetRange, OffsetRange]:
+        middle = (self.start + self.end) // 2
+        return (
+            OffsetRange(self.topic, self.partition, self.start, middle),
+            OffsetRange(self.topic, self.partition, middle, self.end),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a transform failed on a record, as the dead letter will say it."""
+
+    exception: str
+    message: str
+
+
+def load_transform(reference: str, folder: Path) -> Transform:
+    """`module:function`, importable from the contract's folder or from where Python looks."""
+    module_name, _, function_name = reference.partition(":")
+    if not module_name or not function_name:
+        raise BadInput(f"transform = {reference!r}: expected module:function")
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"transform = {reference!r}: no module {error.name!r}",
+            hint=f"looked in {folder} and on Python's path",
+        ) from error
+    except Exception as error:
+        raise BadInput(
+            f"transform = {reference!r}: importing {module_name} failed: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise BadInput(f"transform = {reference!r}: {module_name} has no function {function_name}")
+    if Path(getattr(module, "__file__", None) or "/").is_relative_to(folder):
+        # Workers cannot import from the contract's folder: its functions travel by value.
+        from pyspark import cloudpickle
+
+        cloudpickle.register_pickle_by_value(module)
+    transform: Transform = function
+    return transform
+
+
+def transformed_schema(transform: Transform, empty_rows: DataFrame, reference: str) -> StructType:
+    """The schema that the transform gives, found on no rows at all; refuses lost provenance."""
+    try:
+        result = transform(empty_rows)
+        schema = result.schema
+    except Exception as error:
+        raise BadInput(
+            f"the transform {reference} fails before it sees a record: "
+            f"{type(error).__name__}: {_first_line(error)}"
+        ) from error
+    field = next((f for f in schema.fields if f.name == PROVENANCE), None)
+    if field is None:
+        raise BadInput(
+            f"the transform {reference} drops the column {PROVENANCE}, which says where each row "
+            "came from",
+            hint=f'keep it: .select("{PROVENANCE}", …); after an aggregation no row has one origin',
+        )
+    if field.dataType.simpleString() != PROVENANCE_TYPE.simpleString():
+        raise BadInput(
+            f"the transform {reference} changes the column {PROVENANCE}: it is now "
+            f"{field.dataType.simpleString()}",
+            hint=f"pass it through as it is: {PROVENANCE_TYPE.simpleString()}",
+        )
+    if DEAD_LETTER in schema.fieldNames():
+        raise BadInput(f"the transform {reference} makes a column {DEAD_LETTER}: that name is ours")
+    return schema
+
+
+def failing_records(
+    transform: Transform, rows: DataFrame, topics: Mapping[str, str], ranges: Sequence[OffsetRange]
+) -> dict[OffsetRange, Failure]:
+    """The records on which the transform fails, each as a range of length one.
+
+    A range that fails is cut in half until the record stands alone. Empty when nothing fails now:
+    what failed before was not the transform's doing. `topics` gives the id of each topic.
+    """
+    found: dict[OffsetRange, Failure] = {}
+    for part in _split(transform, rows, topics, [r for r in ranges if len(r) > 0]):
+        found[part[0]] = part[1]
+        if len(found) > REJECTED_MAX:
+            raise BadInput(
+                f"the transform fails on more than {REJECTED_MAX} records of one batch; "
+                f"first at {part[0].topic}-{part[0].partition}, offset {part[0].start}: "
+                f"{part[1].exception}: {part[1].message}"
+            )
+    return found
+
+
+def _split(
+    transform: Transform,
+    rows: DataFrame,
+    topics: Mapping[str, str],
+    ranges: Sequence[OffsetRange],
+) -> Iterator[tuple[OffsetRange, Failure]]:
+    pending = list(ranges)
+    while pending:
+        part = pending.pop(0)
+        failure = _try(transform, rows.where(_within(part, topics)))
+        if failure is None:
+            continue
+        if len(part) == 1:
+            yield part, failure
+        else:
+            pending[:0] = part.halves()
+
+
+def _within(part: OffsetRange, topics: Mapping[str, str]) -> Column:
+    return (
+        (F.col(f"{PROVENANCE}.topic_id") == topics[part.topic])
+        & (F.col(f"{PROVENANCE}.partition") == part.partition)
+        & (F.col(f"{PROVENANCE}.offset") >= part.start)
+        & (F.col(f"{PROVENANCE}.offset") < part.end)
+    )
+
+
+def _try(transform: Transform, rows: DataFrame) -> Failure | None:
+    try:
+        transform(rows).write.format("noop").mode("overwrite").save()
+    except PySparkException as error:
+        return describe_failure(error)
+    return None
+
+
+def describe_failure(error: BaseException) -> Failure:
+    """The exception that the user's code raised, out of what Spark wrapped around it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [
+        line
+        for line in lines
+        if line.partition(":")[0].replace(".", "").isidentifier() and not line.startswith("at ")
+    ]
+    python = [line for line in raised if line.partition(":")[0].endswith(("Error", "Exception"))]
+    chosen = (python or raised or lines or [type(error).__name__])[-1 if python else 0]
+    exception, separator, message = chosen.partition(":")
+    if not separator:
+        return Failure(type(error).__name__, chosen[:500])
+    return Failure(exception.strip(), message.strip()[:500])
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,40 @@
+"""A count with a checksum over a set of records, the same in Python and in Spark.
+
+The checksum is the sum modulo 2^64 of a hash per record, so it does not depend on order, can be
+added up over partitions, minutes and batches, and one record lost and another one duplicated,
+which leaves the count as it was, still changes it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import xxhash
+
+HASH_MODULUS = 1 << 64
+SPARK_HASH_SEED = 42  # the seed of Spark's xxhash64()
+
+
+def record_hash(topic_id: str, partition: int, offset: int) -> int:
+    """What Spark's `xxhash64(topic_id, partition, offset)` gives, as an unsigned number.
+
+    Spark chains the columns: each is hashed with the hash of the one before it as the seed.
+    """
+    digest = xxhash.xxh64_intdigest(topic_id.encode(), SPARK_HASH_SEED)
+    digest = xxhash.xxh64_intdigest(struct.pack("<i", partition), digest)
+    return xxhash.xxh64_intdigest(struct.pack("<q", offset), digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many records, and the sum of their hashes modulo 2^64: an order-free set checksum."""
+
+    count: int = 0
+    hash: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.count + other.count, (self.hash + other.hash) % HASH_MODULUS)
+
+    def __sub__(self, other: Tally) -> Tally:
+        return Tally(self.count - other.count, (self.hash - other.hash) % HASH_MODULUS)

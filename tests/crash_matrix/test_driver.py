@@ -1,0 +1,274 @@
+"""The driver dies, is stopped, or comes back to a checkpoint that does not fit the ledger."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from delivery import SINKS, Delivery, MakeDelivery
+from lossless.errors import Fenced
+from lossless.pipeline.crash_points import CrashPoints, InjectedFailure
+from lossless.pipeline.events import Committed, Event
+from lossless.pipeline.runner import Runner
+
+DRIVER_TIMEOUT_S = 120
+
+every_sink = pytest.mark.parametrize("sink", SINKS)
+
+
+def killed(delivery: Delivery, crash_points: str) -> None:
+    """Runs a driver until it is killed where it was told to be."""
+    process = delivery.driver(crash_points)
+    assert process.wait(DRIVER_TIMEOUT_S) == -signal.SIGKILL, delivery.driver_log()
+    assert delivery.crashes() == [crash_points]
+
+
+@every_sink
+@pytest.mark.parametrize("point", ["before-staging", "after-staging", "after-commit"])
+def test_a_driver_killed_at(point: str, sink: str, make_delivery: MakeDelivery) -> None:
+    delivery = make_delivery(sink)
+    killed(delivery, f"{point}@2:kill")
+    ledger = delivery.run()
+    delivery.assert_exactly_once(ledger)
+
+
+@every_sink
+def test_a_driver_killed_while_it_stages(sink: str, make_delivery: MakeDelivery) -> None:
+    """The transform kills its own driver when it meets a record in the middle of batch two."""
+    delivery = make_delivery(sink, transform="deadly:transform")
+    fired = delivery.folder / "fired"
+    (delivery.folder / "deadly.py").write_text(_KILLS_DRIVER.format(fired=str(fired)))
+    process = delivery.driver(LOSSLESS_TEST_DRIVER="dies")
+    assert process.wait(DRIVER_TIMEOUT_S) == -signal.SIGKILL, delivery.driver_log()
+    assert fired.read_text() == "300"
+    delivery.assert_exactly_once(delivery.run())
+
+
+# The Python worker's ancestors are the JVM and the driver: both die, in the middle of a task.
+_KILLS_DRIVER = """
+import os, pathlib, signal
+import psutil
+from pyspark.sql import functions as F
+
+@F.udf("bigint")
+def deadly(number):
+    fired = pathlib.Path({fired!r})
+    if number == 300 and not fired.exists():
+        fired.write_text("300")
+        ancestors = psutil.Process().parents()
+        java = next(p for p in ancestors if p.name() == "java")
+        driver = java.parent()
+        driver.kill()
+        java.kill()
+    return number
+
+def transform(rows):
+    return rows.withColumn("number", deadly("number"))
+"""
+
+
+@every_sink
+def test_a_driver_that_dies_after_its_commit_leaves_a_checkpoint_nobody_needs(
+    sink: str, make_delivery: MakeDelivery
+) -> None:
+    """The sink committed, the checkpoint did not: `commits/N` is missing, as if deleted."""
+    delivery = make_delivery(sink)
+    killed(delivery, "after-commit@2:kill")
+    (checkpoint,) = delivery.folder.glob("lossless-cell-*")
+    planned = {path.name for path in (checkpoint / "offsets").iterdir() if path.name.isdigit()}
+    done = {path.name for path in (checkpoint / "commits").iterdir() if path.name.isdigit()}
+    assert planned - done == {"1"}
+    shutil.rmtree(checkpoint / "commits")
+    delivery.assert_exactly_once(delivery.run())
+    shutil.rmtree(checkpoint)
+    delivery.produce(50)
+    delivery.assert_exactly_once(delivery.run())
+
+
+@every_sink
+def test_a_checkpoint_deleted_under_a_running_driver(
+    sink: str, make_delivery: MakeDelivery
+) -> None:
+    delivery = make_delivery(sink)
+    deleted: list[Path] = []
+
+    def delete(event: Event) -> None:
+        if isinstance(event, Committed) and not deleted:
+            deleted.extend(_checkpoints())
+            for checkpoint in deleted:
+                shutil.rmtree(checkpoint)
+
+    ledger = delivery.run(delete)
+    assert deleted
+    delivery.assert_exactly_once(ledger)
+
+
+def _checkpoints() -> list[Path]:
+    import tempfile
+
+    return list(Path(tempfile.gettempdir()).glob("lossless-cell-*"))
+
+
+@every_sink
+def test_a_ledger_ahead_of_the_checkpoint(
+    sink: str, make_delivery: MakeDelivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver planned batch two and failed; another one did it; the first one comes back."""
+    delivery = make_delivery(sink)
+    arm(monkeypatch, delivery, "before-commit@2:raise")
+    runner_died = fails(delivery)
+    assert runner_died
+    disarm(monkeypatch)
+    delivery.run()
+    delivery.produce(100)
+    delivery.assert_exactly_once(delivery.run())
+
+
+@every_sink
+def test_a_ledger_behind_the_checkpoint(sink: str, make_delivery: MakeDelivery) -> None:
+    """The sink is restored from a backup taken after the first batch: it is filled again."""
+    delivery = make_delivery(sink)
+    backup = Backup(delivery)
+
+    def back_up(event: Event) -> None:
+        if isinstance(event, Committed) and not backup.taken:
+            backup.take()
+
+    delivery.assert_exactly_once(delivery.run(back_up))
+    backup.restore()
+    ledger = delivery.run()
+    assert backup.taken
+    delivery.assert_exactly_once(ledger)
+
+
+class Backup:
+    """A copy of the table and everything the sink keeps beside it."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
+        self.taken = False
+
+    def take(self) -> None:
+        self.taken = True
+        if self.delivery.sink == "postgres":
+            self._sql(
+                f"CREATE TABLE {self.delivery.table}_saved AS TABLE {self.delivery.table};"
+                f"CREATE TABLE {self.delivery.table}_dlt_saved AS TABLE {self.delivery.table}_dlt;"
+                f"CREATE TABLE {self.delivery.table}_ledger_saved AS TABLE lossless_ledger;"
+            )
+            return
+        for path in self._paths():
+            shutil.copytree(path, f"{path}.saved")
+
+    def restore(self) -> None:
+        table = self.delivery.table
+        if self.delivery.sink == "postgres":
+            self._sql(
+                f"TRUNCATE {table}; INSERT INTO {table} SELECT * FROM {table}_saved;"
+                f"TRUNCATE {table}_dlt; INSERT INTO {table}_dlt SELECT * FROM {table}_dlt_saved;"
+                "DELETE FROM lossless_ledger;"
+                f"INSERT INTO lossless_ledger SELECT * FROM {table}_ledger_saved;"
+            )
+            return
+        for path in self._paths():
+            shutil.rmtree(path)
+            if Path(f"{path}.saved").exists():
+                shutil.copytree(f"{path}.saved", path)
+
+    def _paths(self) -> list[str]:
+        table = self.delivery.table
+        return [path for path in (table, f"{table}_dlt") if Path(path).exists()]
+
+    def _sql(self, script: str) -> None:
+        import psycopg
+
+        with psycopg.connect(self.delivery.dsn) as connection:
+            connection.execute(script)
+
+
+@every_sink
+def test_a_zombie_that_wakes_after_another_driver_committed(
+    sink: str, make_delivery: MakeDelivery
+) -> None:
+    delivery = make_delivery(sink)
+    zombie = stopped(delivery, "before-commit@2:stop")
+    ledger = delivery.run()
+    delivery.assert_exactly_once(ledger)
+    wake(zombie)
+    assert zombie.wait(DRIVER_TIMEOUT_S) == Fenced.exit_code, delivery.driver_log()
+    assert "another driver" in delivery.driver_log()
+    delivery.assert_exactly_once(ledger)
+
+
+@every_sink
+def test_a_zombie_that_wakes_and_commits_before_the_other_driver_does(
+    sink: str, make_delivery: MakeDelivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery = make_delivery(sink)
+    zombie = stopped(delivery, "before-commit@2:stop")
+
+    def the_zombie_goes_first(_points: CrashPoints, point: str) -> None:
+        if point == "before-commit" and zombie.poll() is None:
+            wake(zombie)
+            assert zombie.wait(DRIVER_TIMEOUT_S) == 0, delivery.driver_log()
+
+    monkeypatch.setattr(CrashPoints, "reached", the_zombie_goes_first)
+    with pytest.raises(Fenced):
+        delivery.run()
+    monkeypatch.undo()
+    delivery.assert_exactly_once(delivery.run())
+
+
+def stopped(delivery: Delivery, crash_points: str) -> subprocess.Popen[bytes]:
+    """A driver that ran until it was stopped where it was told to be."""
+    process = delivery.driver(crash_points)
+    wait_for(
+        lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED,
+        lambda: f"{process.poll()} {delivery.driver_log()}",
+    )
+    assert delivery.crashes() == [crash_points]
+    return process
+
+
+def wake(process: subprocess.Popen[bytes]) -> None:
+    for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+        os.kill(one.pid, signal.SIGCONT)
+
+
+def wait_for(
+    condition: Callable[[], bool], say: Callable[[], str], timeout_s: float = DRIVER_TIMEOUT_S
+) -> None:
+    waited = threading.Event()
+    for _ in range(int(timeout_s * 10)):
+        if condition():
+            return
+        waited.wait(0.1)
+    pytest.fail(f"waited {timeout_s} s in vain: {say()}")
+
+
+def arm(monkeypatch: pytest.MonkeyPatch, delivery: Delivery, crash_points: str) -> None:
+    monkeypatch.setenv("LOSSLESS_CRASH_POINTS", crash_points)
+    monkeypatch.setenv("LOSSLESS_CRASH_LOG", str(delivery.crash_log))
+    monkeypatch.setattr(Runner, "run", _run_without_retries)
+
+
+def disarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+
+
+def fails(delivery: Delivery) -> bool:
+    with pytest.raises(InjectedFailure):
+        delivery.run()
+    return len(delivery.crashes()) == 1
+
+
+def _run_without_retries(runner: Runner, *, once: bool, accept_loss: bool = False) -> None:
+    runner._run_query(once=once, accept_loss=accept_loss)
