@@ -76,7 +76,12 @@ class Sink(Protocol):
     def prepare(self, rows: StructType, *, add_columns: bool) -> None:
         """Creates the table, or adds nullable columns when allowed. BadInput when incompatible."""
 
-    def stage(self, outcomes: DataFrame) -> Staged: ...
+    def stage(self, outcomes: DataFrame, *, may_expand: bool) -> Staged:
+        """Writes rows and dead letters where no reader sees them yet.
+
+        `may_expand` says that a transform may have made several rows of one record: only then is
+        it worth counting distinct source offsets.
+        """
 
     def commit(self, expected: Ledger, successor: Ledger, staged: Staged | None) -> None:
         """`staged` is None for a commit that moves the ledger only (start, accepted loss)."""
