@@ -18,6 +18,7 @@ from lossless.errors import EXIT_INTERRUPTED, LosslessError
 
 # The order people meet them in; each is the function `command` of lossless.cli.<module>.
 COMMANDS: dict[str, str] = {
+    "demo": "demo",
     "init": "init",
     "doctor": "doctor",
     "up": "up",
@@ -27,6 +28,8 @@ COMMANDS: dict[str, str] = {
     "restart": "restart",
     "pause": "pause",
     "resume": "resume",
+    "run": "run",
+    "audit": "audit",
 }
 
 

@@ -1,0 +1,185 @@
+"""`lossless audit`: topics against tables, by counts and hashes, down to the record."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lossless.cli.console import stderr, stdout
+from lossless.contract import load_contract
+from lossless.errors import EXIT_KEPT, BadInput, PromiseBroken, Undecided
+
+if TYPE_CHECKING:
+    from lossless.pipeline.audit import AuditReport, Verdict
+
+_WIDTH = re.compile(r"(\d+)([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+@click.command()
+@click.argument("pipelines", nargs=-1, metavar="[PIPELINE]...")
+@click.option("--bucket", metavar="10s|1m|1h", help="Width of a time bucket; chosen if not given.")
+@click.option(
+    "--acknowledged",
+    "acknowledged_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Verifiable producer events (JSON lines): what was acknowledged, record by record.",
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How the result is told on stdout.",
+)
+@click.option(
+    "--html",
+    "html_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also write a report with plots, one self-contained file.",
+)
+@click.option(
+    "--parquet",
+    "parquet_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Also write buckets.parquet and findings.parquet.",
+)
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option("--kafka", metavar="apache|ADDRESS", help="The cluster, if not the contract's.")
+@click.option(
+    "--contract",
+    "contract_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The contract, if not the nearest lossless.toml.",
+)
+def command(
+    pipelines: tuple[str, ...],
+    bucket: str | None,
+    acknowledged_file: Path | None,
+    output_format: str,
+    html_file: Path | None,
+    parquet_folder: Path | None,
+    master: str,
+    kafka: str | None,
+    contract_path: Path | None,
+) -> None:
+    """Show whether every record arrived, once.
+
+    Compares the log of a pipeline's topics with its table, per time bucket and per partition:
+
+    \b
+      acknowledged = logged + lost
+      logged = stored + filtered + dead-lettered + in flight + explained
+
+    by counts and by hashes, so that one record lost and another duplicated do not cancel out. What
+    does not balance is listed by topic, partition, offset and key. The pipeline may go on running.
+
+    \b
+    Exit codes: 0 balanced, 1 not balanced, 3 cannot tell.
+
+    \b
+    Examples
+      lossless audit orders
+      lossless audit orders --bucket 1m --html audit.html
+      lossless audit --format json | jq .verdict
+    """
+    from lossless.engines.choose import connect
+    from lossless.pipeline.audit import audit
+    from lossless.pipeline.pipeline import find_pipeline, spark_log
+    from lossless.pipeline.session import build_session
+    from lossless.pipeline.sinks import open_sink
+
+    bucket_s = _seconds(bucket) if bucket is not None else None
+    contract = load_contract(contract_path)
+    names = pipelines or tuple(contract.pipelines)
+    if not names:
+        raise BadInput(f"{contract.path} has no pipelines", hint="add a [pipelines.NAME] section")
+    chosen = [find_pipeline(contract, name) for name in names]
+    client_settings = connect(kafka, contract).client_settings
+    with stderr.status("starting Spark") as status:
+        spark = build_session(
+            "audit",
+            master=master,
+            settings={key: value for each in chosen for key, value in each.spark.items()},
+            log=spark_log(contract),
+        )
+
+        def progress(pipeline: str) -> Callable[[str], None]:
+            def say(what: str) -> None:
+                status.update(f"{pipeline}: {what}")
+                if not stderr.is_terminal:
+                    stderr.print(f"{pipeline}: {what}", markup=False)
+
+            return say
+
+        reports = [
+            audit(
+                spark,
+                pipeline=each,
+                sink=open_sink(spark, each),
+                client_settings={**client_settings, **each.config},
+                bucket_s=bucket_s,
+                acknowledged_file=acknowledged_file,
+                progress=progress(each.name),
+            )
+            for each in chosen
+        ]
+    _write(reports, html_file, parquet_folder)
+    sys.exit(_tell(reports, output_format))
+
+
+def _seconds(text: str) -> int:
+    match = _WIDTH.fullmatch(text)
+    if match is None or int(match[1]) == 0:
+        raise BadInput(f"--bucket {text} is not a width", hint="write 10s, 1m, 1h or 1d")
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+def _write(reports: list[AuditReport], html_file: Path | None, parquet_folder: Path | None) -> None:
+    from lossless.pipeline.audit.export import write_parquet
+    from lossless.pipeline.audit.html import to_html
+
+    if html_file is not None:
+        try:
+            html_file.write_text(to_html(reports), encoding="utf-8")
+        except OSError as error:
+            raise BadInput(f"{html_file} cannot be written: {error.strerror}") from error
+        stderr.print(f"wrote {html_file}", markup=False)
+    if parquet_folder is not None:
+        write_parquet(reports, parquet_folder)
+        stderr.print(f"wrote {parquet_folder}", markup=False)
+
+
+def _tell(reports: list[AuditReport], output_format: str) -> int:
+    from lossless.pipeline.audit.export import to_json, worst
+    from lossless.pipeline.audit.terminal import render
+
+    if output_format == "json":
+        print(to_json(reports))
+    else:
+        for number, report in enumerate(reports):
+            if number:
+                stdout.print()
+            for part in render(report):
+                stdout.print(part)
+    return _exit_code(worst([report.verdict for report in reports]))
+
+
+def _exit_code(verdict: Verdict) -> int:
+    from lossless.pipeline.audit import Verdict
+
+    return {
+        Verdict.BALANCED: EXIT_KEPT,
+        Verdict.NOT_BALANCED: PromiseBroken.exit_code,
+        Verdict.UNDECIDED: Undecided.exit_code,
+    }[verdict]

@@ -1,0 +1,59 @@
+"""What the commands on a running cluster share: finding it, and naming one of its brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from lossless.contract import Contract, find_contract, load_contract
+from lossless.engines.apache.cluster import ApacheCluster
+from lossless.engines.detached import find_cluster, home
+from lossless.errors import Unavailable
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def location_options(command: Command) -> Command:
+    """--contract and --data: which cluster is meant."""
+    command = click.option(
+        "--data",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="The cluster's folder, if `lossless up` was given one.",
+    )(command)
+    return contract_option(command)
+
+
+def contract_option(command: Command) -> Command:
+    return click.option(
+        "--contract",
+        "contract_path",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The delivery contract [default: lossless.toml here or above, if any].",
+    )(command)
+
+
+def optional_contract(path: Path | None) -> Contract | None:
+    """A cluster needs no contract, but one that is there must be right."""
+    found = find_contract(path)
+    return load_contract(found) if found else None
+
+
+def running_cluster(contract_path: Path | None, data: Path | None) -> ApacheCluster:
+    place = home_of(contract_path)
+    cluster = find_cluster(place, data)
+    if cluster is None:
+        raise Unavailable(
+            f"no cluster is running here ({data or place})", hint="lossless up --detach starts one"
+        )
+    return cluster
+
+
+def home_of(contract_path: Path | None) -> Path:
+    """Without reading the contract: a typo in it must not keep anybody from stopping brokers."""
+    found = find_contract(contract_path)
+    return home(found.parent if found else None)

@@ -1,0 +1,17 @@
+"""`lossless kill`: a broker dies without a word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lossless.cli.cluster import location_options, running_cluster
+
+
+@click.command()
+@click.argument("broker", type=int)
+@location_options
+def command(broker: int, contract_path: Path | None, data: Path | None) -> None:
+    """Kill a broker as kill -9 does: no goodbye, nothing flushed."""
+    click.echo(running_cluster(contract_path, data).kill(broker).evidence)

@@ -1,0 +1,17 @@
+"""`lossless resume`: a silent broker goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lossless.cli.cluster import location_options, running_cluster
+
+
+@click.command()
+@click.argument("broker", type=int)
+@location_options
+def command(broker: int, contract_path: Path | None, data: Path | None) -> None:
+    """Resume a paused broker (SIGCONT)."""
+    click.echo(running_cluster(contract_path, data).resume(broker).evidence)

@@ -1,0 +1,217 @@
+"""`lossless up`: a cluster to work on, in the foreground or left running."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from lossless.cli.cluster import contract_option, optional_contract
+from lossless.cli.console import stderr
+from lossless.contract import Contract
+from lossless.engines.apache.cluster import ApacheCluster
+from lossless.engines.apache.start import start_cluster
+from lossless.engines.apache.state import read_state
+from lossless.engines.choose import check_choice
+from lossless.engines.detached import default_data, find_cluster, forget, home, note
+from lossless.engines.interface import ClusterSpec
+from lossless.engines.metadata import create_topics
+from lossless.engines.signals import uninterrupted
+from lossless.errors import BadInput
+
+LOOK_EVERY_S = 0.5
+
+
+@click.command()
+@click.option("--kafka", default="apache", show_default=True, help="The engine to start.")
+@click.option("--brokers", type=int, help="Brokers [default: the contract's, else 3].")
+@click.option(
+    "--controllers",
+    type=int,
+    help="Controllers in processes of their own, so that they outlive brokers [default: the "
+    "contract's, else 0: up to three brokers are controllers too].",
+)
+@click.option("--rack", metavar="A,B,…", help="Racks that the brokers are spread over in turn.")
+@click.option("--config", multiple=True, metavar="NAME=VALUE", help="A broker setting; repeatable.")
+@click.option("--detach", is_flag=True, help="Return once clients can connect; see `down`.")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep topics and ports here, to be found again by the next `up`.",
+)
+@contract_option
+def command(
+    kafka: str,
+    brokers: int | None,
+    controllers: int | None,
+    rack: str | None,
+    config: tuple[str, ...],
+    detach: bool,
+    data: Path | None,
+    contract_path: Path | None,
+) -> None:
+    """Start a cluster and print its bootstrap.servers.
+
+    Runs until Ctrl-C, which stops it in order; with --detach until `lossless down`. The topics of
+    the contract, if there is one, are created. Without --data the records go with the cluster.
+    """
+    check_choice(kafka)
+    if kafka != "apache":
+        raise BadInput(f"--kafka {kafka}: a Kafka that has an address is running already")
+    contract = optional_contract(contract_path)
+    place = home(contract.folder if contract else None)
+    folder = data.absolute() if data else default_data(place)
+    spec = _spec(contract, folder, brokers, controllers, rack, _settings(config))
+    _refuse_second(place, folder)
+    with _stopped_by_signals():
+        cluster = _start(spec, folder, place, contract, temporary=data is None)
+        click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
+        if detach:
+            _report("lossless status shows it, lossless down stops it")
+        else:
+            _stay(cluster, place)
+
+
+def _start(
+    spec: ClusterSpec, folder: Path, place: Path, contract: Contract | None, *, temporary: bool
+) -> ApacheCluster:
+    cluster = None
+    try:
+        note(place, folder)  # first, so that `down` finds what runs, whatever happens to us
+        cluster = start_cluster(spec, folder, temporary=temporary, report=_report)
+        _create_topics(contract, cluster)
+    except BaseException:
+        with uninterrupted():
+            if cluster is not None:
+                cluster.stop()
+            forget(place, folder)
+        raise
+    return cluster
+
+
+def _refuse_second(place: Path, folder: Path) -> None:
+    """One cluster per `.lossless/`: a second would leave the first where `down` cannot find it."""
+    noted = find_cluster(place)
+    if noted is None:
+        return
+    if any(row.state != "dead" for row in noted.status()):
+        raise BadInput(
+            f"a cluster is already running: bootstrap.servers={noted.bootstrap_servers}",
+            hint="lossless down stops it",
+        )
+    if noted.folder != folder:
+        noted.stop()  # all of it died; nothing but its files can be left
+
+
+def _spec(
+    contract: Contract | None,
+    folder: Path,
+    brokers: int | None,
+    controllers: int | None,
+    rack: str | None,
+    settings: dict[str, str],
+) -> ClusterSpec:
+    """The options; where they are silent, what the folder holds; then the contract."""
+    spec = ClusterSpec()
+    if contract is not None:
+        promised = contract.cluster
+        spec = ClusterSpec(
+            brokers=promised.brokers,
+            controllers=promised.controllers,
+            racks=promised.racks,
+            config=promised.config,
+        )
+    kept = read_state(folder)
+    if kept is not None and not kept.plan.temporary:
+        plan = kept.plan
+        spec = dataclasses.replace(
+            spec,
+            brokers=len(plan.brokers),
+            controllers=sum(not node.is_broker for node in plan.nodes),
+            racks=tuple(node.rack for node in plan.brokers if node.rack is not None),
+        )
+    if brokers is not None:
+        spec = dataclasses.replace(spec, brokers=brokers)
+    if controllers is not None:
+        spec = dataclasses.replace(spec, controllers=controllers)
+    if rack is not None:
+        racks = tuple(part.strip() for part in rack.split(","))
+        if not all(racks):
+            raise BadInput(f"--rack {rack!r}: a rack without a name")
+        spec = dataclasses.replace(spec, racks=racks)
+    return dataclasses.replace(spec, config={**spec.config, **settings})
+
+
+def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise BadInput(f"--config {pair}: write NAME=VALUE")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+def _create_topics(contract: Contract | None, cluster: ApacheCluster) -> None:
+    if contract is None or not contract.topics:
+        return
+    count = len(cluster.plan.brokers)
+    for topic in contract.topics.values():
+        if topic.replication_factor > count:
+            _report(
+                f"topic {topic.name}: {topic.replication_factor} replicas need as many brokers; "
+                f"it gets {count}"
+            )
+    created = create_topics(
+        cluster.client_settings, contract.topics.values(), replication_factor_max=count
+    )
+    if created:
+        _report(f"created {', '.join(created)}")
+
+
+def _stay(cluster: ApacheCluster, place: Path) -> None:
+    """Until a signal, or until another terminal's `lossless down`; says who died meanwhile."""
+    known = {row.broker: row.state for row in cluster.status()}
+    _report("Ctrl-C stops it")
+    try:
+        while (state := read_state(cluster.folder)) and state.processes:
+            now = {row.broker: row.state for row in cluster.status()}
+            for broker in now:
+                if now[broker] != known[broker]:
+                    _report(f"{cluster.node(broker).name} is {now[broker]}")
+            known = now
+            time.sleep(LOOK_EVERY_S)
+    except KeyboardInterrupt:
+        _report("stopping")
+    finally:
+        cluster.stop()
+        forget(place, cluster.folder)
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """A service manager's SIGTERM and a closed terminal's SIGHUP stop it as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # ignored: nohup
+            before[number] = signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _report(line: str) -> None:
+    stderr.print(line, style="dim", markup=False)

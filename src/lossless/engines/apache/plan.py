@@ -1,0 +1,231 @@
+"""What a cluster of Apache Kafka consists of: nodes with their roles, ports and settings.
+
+Decided once, when the cluster is created, and kept in its folder: a broker that comes back has the
+address it had, so that clients find it again.
+
+    <folder>/cluster.json            the plan and the processes
+    <folder>/broker-1/               server.properties, data/, log/server.log, log/output.log
+    <folder>/controller-101/         the same, for controllers with processes of their own
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import random
+import socket
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lossless.engines.interface import ClusterSpec
+from lossless.errors import BadInput, Unavailable
+
+BROKERS_MAX = 16  # a broker takes 350 MB of memory
+CONTROLLERS_MAX = 7
+FIRST_CONTROLLER = 101
+LOOPBACK = "127.0.0.1"
+
+# Below the range that systems give to outgoing connections: nobody takes the port of a dead broker.
+_PORTS = range(10_000, 32_000)
+
+# What the plan decides; a setting of the user's that contradicts it would break the cluster.
+_DECIDED_HERE = frozenset(
+    {
+        "advertised.listeners",
+        "broker.id",
+        "broker.rack",
+        "controller.listener.names",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "inter.broker.listener.name",
+        "listener.security.protocol.map",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "metadata.log.dir",
+        "node.id",
+        "process.roles",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    id: int
+    role: str  # broker | controller | broker+controller, as in process.roles
+    rack: str | None = None
+    port: int | None = None  # where clients connect; none on a mere controller
+    controller_port: int | None = None  # where the quorum talks; none on a mere broker
+
+    @property
+    def is_broker(self) -> bool:
+        return self.port is not None
+
+    @property
+    def is_controller(self) -> bool:
+        return self.controller_port is not None
+
+    @property
+    def name(self) -> str:
+        return f"{'broker' if self.is_broker else 'controller'} {self.id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    cluster_id: str
+    host: str
+    nodes: Sequence[Node]
+    temporary: bool  # the folder goes when the cluster stops
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def brokers(self) -> list[Node]:
+        return [node for node in self.nodes if node.is_broker]
+
+    @property
+    def controllers(self) -> list[Node]:
+        return [node for node in self.nodes if node.is_controller]
+
+    def address(self, node: Node) -> str:
+        return f"{self.host}:{node.port if node.is_broker else node.controller_port}"
+
+    def properties(self, node: Node, folder: Path) -> dict[str, str]:
+        """The node's server.properties; the user's settings win over our defaults."""
+        replicas = str(min(3, len(self.brokers)))
+        acknowledging = str(min(2, len(self.brokers)))
+        settings = {
+            # Small clusters on one machine: fewer internal partitions, groups that start at once.
+            "default.replication.factor": replicas,
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.num.partitions": "8",
+            "offsets.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": acknowledging,
+            "share.coordinator.state.topic.num.partitions": "8",
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "transaction.state.log.min.isr": acknowledging,
+            "transaction.state.log.num.partitions": "8",
+            "transaction.state.log.replication.factor": replicas,
+            **self._heartbeat(),
+            **self.config,
+            "process.roles": node.role.replace("+", ","),
+            "node.id": str(node.id),
+            "log.dirs": str(folder / "data"),
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": ",".join(
+                f"{voter.id}@{LOOPBACK}:{voter.controller_port}" for voter in self.controllers
+            ),
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        }
+        listeners = []
+        if node.is_broker:
+            # Reachable from elsewhere only when an address of elsewhere is advertised.
+            bind = LOOPBACK if self.host in (LOOPBACK, "localhost") else "0.0.0.0"
+            listeners.append(f"PLAINTEXT://{bind}:{node.port}")
+            settings["advertised.listeners"] = f"PLAINTEXT://{self.host}:{node.port}"
+            settings["inter.broker.listener.name"] = "PLAINTEXT"
+        if node.is_controller:
+            listeners.append(f"CONTROLLER://{LOOPBACK}:{node.controller_port}")
+        settings["listeners"] = ",".join(listeners)
+        if node.rack is not None:
+            settings["broker.rack"] = node.rack
+        return settings
+
+    def _heartbeat(self) -> dict[str, str]:
+        """A shorter session needs more frequent heartbeats; Kafka does not derive one from it."""
+        session = self.config.get("broker.session.timeout.ms", "")
+        if not session.isdecimal():
+            return {}
+        return {"broker.heartbeat.interval.ms": str(max(1, int(session) // 5))}
+
+
+def make_plan(spec: ClusterSpec, *, temporary: bool) -> Plan:
+    check_spec(spec)
+    # Two controllers of two would both be needed: one is more robust than that.
+    voters = 0 if spec.controllers else (3 if spec.brokers >= 3 else 1)
+    with contextlib.ExitStack() as held:
+        nodes = []
+        for number in range(1, spec.brokers + 1):
+            combined = number <= voters
+            nodes.append(
+                Node(
+                    id=number,
+                    role="broker+controller" if combined else "broker",
+                    rack=spec.racks[(number - 1) % len(spec.racks)] if spec.racks else None,
+                    port=_free_port(held),
+                    controller_port=_free_port(held) if combined else None,
+                )
+            )
+        nodes += [
+            Node(id=number, role="controller", controller_port=_free_port(held))
+            for number in range(FIRST_CONTROLLER, FIRST_CONTROLLER + spec.controllers)
+        ]
+    return Plan(
+        cluster_id=_cluster_id(),
+        host=spec.advertised_host,
+        nodes=nodes,
+        temporary=temporary,
+        config=dict(spec.config),
+    )
+
+
+def _cluster_id() -> str:
+    """A UUID as Kafka writes it; one that starts with a dash would look like an option."""
+    while True:
+        written = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not written.startswith("-"):
+            return written
+
+
+def check_spec(spec: ClusterSpec) -> None:
+    if not 1 <= spec.brokers <= BROKERS_MAX:
+        raise BadInput(f"{spec.brokers} brokers: between 1 and {BROKERS_MAX} can be started")
+    if not 0 <= spec.controllers <= CONTROLLERS_MAX:
+        raise BadInput(
+            f"{spec.controllers} controllers: between 1 and {CONTROLLERS_MAX} can be started, "
+            "or 0 for brokers that are their own controllers"
+        )
+    if len(spec.racks) > spec.brokers:
+        raise BadInput(f"{len(spec.racks)} racks for {spec.brokers} brokers: some would be empty")
+    decided = sorted(_DECIDED_HERE.intersection(spec.config))
+    if decided:
+        raise BadInput(
+            f"{', '.join(decided)} cannot be configured: the engine chooses ports, roles and "
+            "folders itself"
+        )
+
+
+def check_ports_free(node: Node) -> None:
+    for port in (node.port, node.controller_port):
+        if port is not None and not _is_free(port):
+            raise Unavailable(
+                f"port {port} of {node.name} is taken by another process",
+                hint="stop that process; the port cannot change, because clients know it",
+            )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As Kafka binds: connections of the broker that died here do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True
+
+
+def _free_port(held: contextlib.ExitStack) -> int:
+    """A free port, held until all are chosen, so that none is given out twice."""
+    for _ in range(1000):
+        probe = socket.socket()
+        try:
+            probe.bind((LOOPBACK, random.choice(_PORTS)))
+        except OSError:
+            probe.close()
+        else:
+            held.callback(probe.close)
+            port: int = probe.getsockname()[1]
+            return port
+    raise Unavailable(f"no free port between {_PORTS.start} and {_PORTS.stop}")

@@ -1,0 +1,156 @@
+"""Starting a cluster: all of it, or nothing that stays."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from lossless.engines.apache import process
+from lossless.engines.apache.cluster import START_S_MAX, ApacheCluster
+from lossless.engines.apache.logs import LogTail
+from lossless.engines.apache.plan import Node, Plan, check_ports_free, check_spec, make_plan
+from lossless.engines.apache.probe import active_controller, lists
+from lossless.engines.apache.process import Identity
+from lossless.engines.apache.state import (
+    State,
+    locked,
+    node_folder,
+    read_state,
+    remove_files,
+    remove_nodes,
+    write_state,
+)
+from lossless.engines.interface import ClusterSpec
+from lossless.engines.signals import uninterrupted
+from lossless.engines.waiting import wait_until
+from lossless.errors import BadInput
+
+Report = Callable[[str], None]
+
+
+def _silent(_: str) -> None:
+    """Nobody wants to know."""
+
+
+class ApacheEngine:
+    def start(self, spec: ClusterSpec) -> ApacheCluster:
+        if spec.data is not None:
+            return start_cluster(spec, spec.data.absolute(), temporary=False)
+        folder = Path(tempfile.mkdtemp(prefix="lossless-kafka-"))
+        try:
+            return start_cluster(spec, folder, temporary=True)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def start_cluster(
+    spec: ClusterSpec, folder: Path, *, temporary: bool, report: Report = _silent
+) -> ApacheCluster:
+    """Returns when clients can connect to every broker; otherwise nothing is left running."""
+    check_spec(spec)
+    jvm = process.jvm_command()  # may fetch jars: nothing is written and no lock held meanwhile
+    with locked(folder):
+        before = read_state(folder)
+        if before is not None and any(map(process.is_alive, before.processes.values())):
+            raise BadInput(
+                f"a cluster is already running in {folder}", hint="lossless down stops it"
+            )
+        plan = _plan(spec, folder, before, temporary=temporary)
+        started: dict[int, Identity] = {}
+        try:
+            _start_nodes(plan, folder, jvm, started, report)
+        except BaseException:
+            with uninterrupted():
+                for identity in started.values():
+                    process.kill(identity)
+                if before is None or plan.temporary:
+                    remove_files(plan, folder)
+                else:
+                    write_state(folder, State(plan=before.plan))
+            raise
+    return ApacheCluster(folder)
+
+
+def _plan(spec: ClusterSpec, folder: Path, before: State | None, *, temporary: bool) -> Plan:
+    if before is not None and before.plan.temporary:
+        remove_nodes(before.plan, folder)  # what a crash of the machine left behind
+        before = None
+    if before is None:
+        return make_plan(spec, temporary=temporary)
+    plan = before.plan
+    wanted = make_plan(spec, temporary=temporary)
+    if [_shape(node) for node in plan.nodes] != [_shape(node) for node in wanted.nodes]:
+        raise BadInput(
+            f"{folder} holds a cluster of {len(plan.brokers)} brokers "
+            f"({', '.join(map(_described, plan.nodes))}), not the one asked for",
+            hint="ask for the same brokers, controllers and racks, or choose another folder",
+        )
+    return dataclasses.replace(plan, config=dict(spec.config), host=spec.advertised_host)
+
+
+def _shape(node: Node) -> tuple[int, str, str | None]:
+    return (node.id, node.role, node.rack)
+
+
+def _described(node: Node) -> str:
+    return f"{node.id}: {node.role}" + (f" in rack {node.rack}" if node.rack else "")
+
+
+def _start_nodes(
+    plan: Plan, folder: Path, jvm: Sequence[str], started: dict[int, Identity], report: Report
+) -> None:
+    tails = {}
+    for node in plan.nodes:
+        check_ports_free(node)
+        place = node_folder(folder, node)
+        tails[node.id] = LogTail(place)
+        process.write_node_folder(place, plan.properties(node, place))
+    report("preparing the data folders")
+    _format(plan, folder, jvm, tails)
+    report(f"starting {len(plan.nodes)} processes")
+    state = State(plan=plan)
+    for node in plan.nodes:
+        with uninterrupted():
+            started[node.id] = process.start(jvm, node_folder(folder, node))
+            # Written at once: if we are killed now, `down` still finds what runs.
+            state = state.with_process(node.id, started[node.id])
+            write_state(folder, state)
+    ready: set[int] = set()
+
+    def all_ready() -> bool:
+        for node in plan.nodes:
+            if process.state(started[node.id]) == "dead":
+                raise tails[node.id].failure(node.name)
+        everyone = {node.id for node in plan.brokers}
+        for node in plan.brokers:
+            if node.id not in ready and lists(plan, node, everyone):
+                ready.add(node.id)
+                report(f"{node.name} is ready on {plan.address(node)}")
+        return ready == everyone and active_controller(plan, plan.brokers) is not None
+
+    if not wait_until(all_ready, timeout_s=START_S_MAX):
+        late = [node for node in plan.brokers if node.id not in ready] or plan.controllers
+        raise tails[late[0].id].failure(
+            f"after {START_S_MAX:.0f} s {late[0].name} is not ready; it"
+        )
+
+
+def _format(plan: Plan, folder: Path, jvm: Sequence[str], tails: Mapping[int, LogTail]) -> None:
+    running = {}
+    try:
+        for node in plan.nodes:
+            place = node_folder(folder, node)
+            with uninterrupted():
+                running[node] = process.format_storage(jvm, place, plan.cluster_id)
+        for node, tool in running.items():
+            if tool.wait() != 0:
+                raise tails[node.id].failure(node.name)
+    finally:
+        with uninterrupted():
+            for tool in running.values():
+                tool.kill()
+                tool.wait()

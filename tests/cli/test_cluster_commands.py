@@ -1,0 +1,202 @@
+"""`up`, `status`, `kill`, `restart`, `pause`, `resume`, `down` on real brokers, as a user types
+them; and nothing is left running, whichever way it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from lossless.engines.choose import connect
+from lossless.engines.metadata import read_metadata
+from lossless.engines.waiting import wait_until
+
+LOSSLESS = [sys.executable, "-c", "from lossless.cli.main import main; main()"]
+
+CONTRACT = """
+[cluster]
+brokers = 2
+config.broker.session.timeout.ms = 1000
+
+[topics."shop.orders"]
+partitions = 4
+replication_factor = 2
+config.min.insync.replicas = 1
+"""
+
+
+def lossless(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*LOSSLESS, *arguments],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def processes_in(folder: Path, *, main_class: str = "") -> list[int]:
+    """Every process, whoever's child, that has the folder in its command line."""
+    return [
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if str(folder) in (line := " ".join(process.info["cmdline"] or ())) and main_class in line
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    left = processes_in(tmp_path)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left, "a broker was left running"
+
+
+def status(folder: Path) -> dict[str, Any]:
+    answer = lossless(folder, "status", "--format", "json")
+    assert answer.returncode == 0, answer.stderr
+    said: dict[str, Any] = json.loads(answer.stdout)
+    return said
+
+
+def states(folder: Path) -> dict[int, str]:
+    return {row["broker"]: row["state"] for row in status(folder)["brokers"]}
+
+
+def test_a_detached_cluster_is_worked_on_from_other_commands_until_down(folder: Path) -> None:
+    (folder / "lossless.toml").write_text(CONTRACT)
+    below = folder / "a" / "b"  # commands work from any folder below the contract
+    below.mkdir(parents=True)
+
+    up = lossless(below, "up", "--detach")
+    assert up.returncode == 0, up.stderr
+    (line,) = up.stdout.splitlines()
+    name, _, address = line.partition("=")
+    assert name == "bootstrap.servers"
+    topics = read_metadata({"bootstrap.servers": address}).topics
+    assert len(topics["shop.orders"].partitions) == 4
+    assert states(below) == {1: "running", 2: "running"}
+    pids = [row["pid"] for row in status(below)["brokers"]]
+    assert [os.getsid(pid) for pid in pids] == pids  # no terminal can take them along
+
+    second = lossless(below, "up", "--detach", "--data", str(folder / "elsewhere"))
+    assert second.returncode == 2
+    assert f"already running: bootstrap.servers={address}" in second.stderr
+
+    assert lossless(below, "kill", "2").stdout == f"broker 2: process {pids[1]} is gone (SIGKILL)\n"
+    assert states(folder) == {1: "running", 2: "dead"}
+    assert status(folder)["controller"] == 1
+    again = lossless(below, "kill", "2")
+    assert (again.returncode, again.stdout) == (4, "")
+    assert "broker 2 is not running" in again.stderr
+    restarted = lossless(below, "restart", "2")
+    assert restarted.stdout.endswith(f" on {address.split(',')[1]}, back in the cluster\n")
+    assert "is stopped (SIGSTOP)" in lossless(below, "pause", "2").stdout
+    assert states(folder) == {1: "running", 2: "paused"}
+    assert "runs again (SIGCONT)" in lossless(below, "resume", "2").stdout
+    unknown = lossless(below, "pause", "7")
+    assert unknown.returncode == 2
+    assert "choose one of 1, 2" in unknown.stderr
+
+    assert lossless(below, "down").stdout == "stopped 2 processes\n"
+    assert processes_in(folder) == []
+    assert not (folder / ".lossless").exists()
+    down = lossless(below, "down")
+    assert (down.returncode, down.stdout) == (0, "no cluster is running\n")
+
+
+def test_a_cluster_with_a_data_folder_is_found_again_even_after_every_broker_died(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = ["--data", str(folder / "data")]
+    first = lossless(folder, "up", "--detach", "--brokers", "1", *data)
+    assert first.returncode == 0, first.stderr
+    assert lossless(folder, "kill", "1").returncode == 0
+    assert states(folder) == {1: "dead"}
+    assert "back in the cluster" in lossless(folder, "restart", "1").stdout
+    monkeypatch.chdir(folder)
+    assert f"bootstrap.servers={connect(None, None).bootstrap_servers}\n" == first.stdout
+    assert lossless(folder, "down").returncode == 0
+    assert (folder / "data" / "broker-1" / "log" / "server.log").stat().st_size > 0
+
+    # In the foreground this time: the folder knows how many brokers there were, and where.
+    with subprocess.Popen(
+        [*LOSSLESS, "up", *data], cwd=folder, stdout=subprocess.PIPE, text=True
+    ) as up:
+        assert up.stdout is not None
+        assert up.stdout.readline() == first.stdout
+        assert states(folder) == {1: "running"}
+        up.send_signal(signal.SIGINT)
+        assert up.wait(60) == 0  # how a foreground cluster is meant to end
+    assert processes_in(folder) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["spawned", "starting"])
+def test_an_interrupted_start_leaves_nothing(
+    folder: Path, number: signal.Signals, moment: str
+) -> None:
+    logs = [folder / f".lossless/kafka/broker-{n}/log/server.log" for n in (1, 2, 3)]
+    with subprocess.Popen(
+        [*LOSSLESS, "up", "--detach"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as up:
+
+        def reached() -> bool:
+            if moment == "spawned":
+                return processes_in(folder, main_class="kafka.Kafka") != []
+            return all(log.exists() and "Starting broker" in log.read_text() for log in logs)
+
+        assert wait_until(reached, timeout_s=60, poll_s=0.01)
+        up.send_signal(number)
+        output, complaint = up.communicate(timeout=60)
+    assert up.returncode == 130, complaint
+    assert output == b""
+    assert processes_in(folder) == []
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["status"], 4, "no cluster is running here"),
+        (["kill", "1"], 4, "no cluster is running here"),
+        (["restart", "1", "--data", "nowhere"], 4, "no cluster is running here (nowhere)"),
+        (["kill", "one"], 2, "not a valid integer"),
+        (["up", "--brokers", "0"], 2, "between 1 and 16"),
+        (["up", "--brokers", "1", "--rack", "a,b"], 2, "2 racks for 1 brokers"),
+        (["up", "--rack", "a,,b"], 2, "a rack without a name"),
+        (["up", "--config", "num.partitions"], 2, "write NAME=VALUE"),
+        (["up", "--config", "listeners=x"], 2, "listeners cannot be configured"),
+        (["up", "--kafka", "embedded"], 2, "no embedded Kafka"),
+        (["up", "--kafka", "127.0.0.1:9092"], 2, "is running already"),
+        (["up", "--contract", "nowhere.toml"], 2, "no contract at nowhere.toml"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_message_and_an_exit_code(
+    folder: Path, arguments: list[str], code: int, message: str
+) -> None:
+    answer = lossless(folder, *arguments)
+    assert answer.returncode == code
+    assert message in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert answer.stdout == ""
+    assert list(folder.iterdir()) == []
+
+
+def test_without_java_the_message_says_what_to_install(folder: Path) -> None:
+    answer = lossless(folder, "up", PATH="", JAVA_HOME="")
+    assert answer.returncode == 4
+    assert "Java is not installed" in answer.stderr
+    assert "install Java 17" in answer.stderr
+    assert list(folder.iterdir()) == []

@@ -1,0 +1,202 @@
+"""Three real brokers: what is acknowledged survives every fault that the engine can inject."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from reading import read_all
+
+from lossless.contract.faults import Fault, FaultKind, Fired, Unsupported
+from lossless.engines import cluster
+from lossless.engines.apache.cluster import ApacheCluster
+from lossless.engines.waiting import wait_until
+from lossless.errors import BadInput, Unavailable
+from lossless.jars import jars
+from lossless.jars.java import java
+from topics import create_topic, produce
+
+
+@pytest.fixture
+def kafka(lossless_cluster: ApacheCluster) -> Iterator[ApacheCluster]:
+    """The shared cluster, handed back whole."""
+    yield lossless_cluster
+    for row in lossless_cluster.status():
+        if row.state == "paused":
+            lossless_cluster.resume(row.broker)
+        if row.state == "dead":
+            lossless_cluster.restart(row.broker)
+    assert wait_until(lossless_cluster.in_sync, timeout_s=60)
+
+
+def states(kafka: ApacheCluster) -> dict[int, str]:
+    return {row.broker: row.state for row in kafka.status()}
+
+
+def fire(kafka: ApacheCluster, kind: FaultKind, **target: int | str) -> str:
+    fired = kafka.inject(Fault(kind=kind, **target))  # type: ignore[arg-type]
+    assert isinstance(fired, Fired)
+    return fired.evidence
+
+
+def numbered(start: int, end: int) -> list[tuple[int, bytes | None, bytes | None]]:
+    return [(0, None, b"%d" % number) for number in range(start, end)]
+
+
+def test_every_broker_is_listed_and_one_controller_is_active(kafka: ApacheCluster) -> None:
+    assert set(kafka.metadata().brokers) == {1, 2, 3}
+    assert kafka.controller() in (1, 2, 3)
+    assert states(kafka) == {1: "running", 2: "running", 3: "running"}
+    assert len(kafka.bootstrap_servers.split(",")) == 3
+
+
+def test_another_broker_leads_after_the_leader_was_killed_and_nothing_is_lost(
+    kafka: ApacheCluster,
+) -> None:
+    create_topic(kafka.bootstrap_servers, "leader", partitions=1)
+    produce(kafka.bootstrap_servers, "leader", numbered(0, 100))
+    leader = kafka.leader_of("leader", 0)
+    address = next(row.address for row in kafka.status() if row.broker == leader)
+    evidence = fire(kafka, FaultKind.LEADER_CRASH, topic="leader", partition=0)
+    successor = kafka.leader_of("leader", 0)
+    assert successor not in (leader, -1)
+    assert f"leader-0 is led by broker {successor} now" in evidence
+    assert states(kafka)[leader] == "dead"
+    assert leader not in kafka.in_sync_replicas("leader", 0)
+    produce(kafka.bootstrap_servers, "leader", numbered(100, 200))
+    # The dead one returns where it was, and with what it had.
+    fire(kafka, FaultKind.BROKER_RESTART, broker=leader)
+    assert next(row.address for row in kafka.status() if row.broker == leader) == address
+    assert wait_until(lambda: leader in kafka.in_sync_replicas("leader", 0), timeout_s=60)
+    values = read_all(kafka.bootstrap_servers, "leader", partitions=1)
+    assert values == [b"%d" % number for number in range(200)]
+
+
+def test_a_paused_broker_loses_its_session_and_comes_back_when_resumed(
+    kafka: ApacheCluster,
+) -> None:
+    follower = next(broker for broker in (1, 2, 3) if broker != kafka.controller())
+    assert "is stopped (SIGSTOP)" in fire(kafka, FaultKind.BROKER_PAUSE, broker=follower)
+    assert states(kafka)[follower] == "paused"
+    assert wait_until(lambda: follower not in kafka.metadata().brokers, timeout_s=30)
+    assert "runs again" in fire(kafka, FaultKind.BROKER_RESUME, broker=follower)
+    assert states(kafka)[follower] == "running"
+    assert wait_until(lambda: follower in kafka.metadata().brokers, timeout_s=30)
+
+
+def test_another_controller_takes_over_when_the_active_one_is_killed(kafka: ApacheCluster) -> None:
+    active = kafka.controller()
+    evidence = fire(kafka, FaultKind.CONTROLLER_CRASH)
+    assert kafka.controller() != active
+    assert f"controller {kafka.controller()} is active now" in evidence
+    assert states(kafka)[active] == "dead"
+
+
+def test_a_rolling_restart_replaces_every_process_and_loses_nothing(kafka: ApacheCluster) -> None:
+    create_topic(kafka.bootstrap_servers, "rolling", partitions=3, min_insync_replicas="2")
+    produce(kafka.bootstrap_servers, "rolling", numbered(0, 50))
+    before = {row.pid for row in kafka.status()}
+    assert "3 brokers restarted" in fire(kafka, FaultKind.ROLLING_RESTART)
+    assert before.isdisjoint(row.pid for row in kafka.status())
+    assert kafka.in_sync_replicas("rolling", 0) == [1, 2, 3]
+    assert len(read_all(kafka.bootstrap_servers, "rolling", partitions=3)) == 50
+
+
+def test_a_stopped_broker_ends_in_order(kafka: ApacheCluster) -> None:
+    assert "ended in order" in fire(kafka, FaultKind.BROKER_STOP, broker=3)
+    assert states(kafka)[3] == "dead"
+    with pytest.raises(Unavailable, match="broker 3 is not running"):
+        kafka.kill(3)
+
+
+def test_what_cannot_be_done_to_processes_is_unsupported_and_says_why(
+    kafka: ApacheCluster,
+) -> None:
+    for kind in (FaultKind.POWER_LOSS, FaultKind.NETWORK_PARTITION, FaultKind.DRIVER_CRASH):
+        answer = kafka.inject(Fault(kind=kind))
+        assert isinstance(answer, Unsupported)
+        assert answer.why
+    assert set(states(kafka).values()) == {"running"}
+
+
+def test_a_target_that_is_not_there_is_refused_and_the_ones_there_are_named(
+    kafka: ApacheCluster,
+) -> None:
+    with pytest.raises(BadInput, match="no broker 9") as raised:
+        kafka.kill(9)
+    assert "1, 2, 3" in str(raised.value)
+    with pytest.raises(BadInput, match="no topic 'nowhere'"):
+        kafka.inject(Fault(kind=FaultKind.LEADER_CRASH, topic="nowhere"))
+    with pytest.raises(BadInput, match="broker-crash strikes one broker"):
+        kafka.inject(Fault(kind=FaultKind.BROKER_CRASH))
+    assert "nowhere" not in kafka.metadata().topics  # looking must not create
+
+
+def test_kafkas_own_tools_run_on_the_jars_that_are_kept(kafka: ApacheCluster) -> None:
+    """What was left out of Kafka's list of jars is needed by none of them."""
+    create_topic(kafka.bootstrap_servers, "tools", partitions=1)
+    server = ["--bootstrap-server", kafka.bootstrap_servers]
+    properties = ["--producer-props", f"bootstrap.servers={kafka.bootstrap_servers}"]
+    size = ["--num-records", "100", "--record-size", "10"]
+    calls = {
+        "TopicCommand": ([*server, "--describe", "--topic", "tools"], "ReplicationFactor: 3"),
+        "ProducerPerformance": (
+            [*properties, "--topic", "tools", "--throughput", "-1", *size],
+            "100 records sent",
+        ),
+        "VerifiableProducer": (
+            [*server, "--topic", "tools", "--max-messages", "10"],
+            '"name":"tool_data"',
+        ),
+        "MetadataQuorumCommand": ([*server, "describe", "--status"], "LeaderId:"),
+    }
+    class_path = os.pathsep.join(map(str, jars("kafka")))
+    jvm = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path]
+    running = {
+        tool: subprocess.Popen(
+            [*jvm, f"org.apache.kafka.tools.{tool}", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for tool, (arguments, _) in calls.items()
+    }
+    outputs = {tool: process.communicate(timeout=60)[0] for tool, process in running.items()}
+    for tool, (_, answer) in calls.items():
+        assert answer in outputs[tool], (tool, outputs[tool])
+    said = outputs["MetadataQuorumCommand"].split("LeaderId:")[1].split()[0]
+    assert int(said) == kafka.controller()
+
+
+def test_a_setting_that_kafka_refuses_leaves_nothing_running(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    data = tmp_path_factory.mktemp("refused")
+    before = {child.pid for child in psutil.Process().children()}
+    with (
+        pytest.raises(BadInput, match=r"broker 1 did not start: .*num.partitions"),
+        cluster(brokers=1, config={"num.partitions": "many"}, data=data),
+    ):
+        pytest.fail("it started")
+    assert {child.pid for child in psutil.Process().children()} == before
+    assert [path.name for path in data.iterdir()] == ["cluster.lock"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"brokers": 0}, "between 1 and 16"),
+        ({"brokers": 17}, "between 1 and 16"),
+        ({"controllers": 8}, "between 1 and 7"),
+        ({"brokers": 1, "racks": ["a", "b"]}, "some would be empty"),
+        ({"config": {"node.id": "7"}}, "node.id cannot be configured"),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_refused_before_anything_starts(
+    wrong: dict[str, object], message: str
+) -> None:
+    with pytest.raises(BadInput, match=message), cluster(**wrong):  # type: ignore[arg-type]
+        pytest.fail("it started")
