@@ -157,7 +157,9 @@ type = "{self.sink}"
         if self.sink == "postgres":
             return self._query(f"SELECT convert_from(key, 'UTF8')::bigint FROM {self.table}_dlt")
         if self.sink == "parquet":
-            paths = [str(p) for p in Path(self.table).glob("commit-*/_dead_letters")]
+            paths = [
+                str(p) for p in Path(self.table).glob("lossless_commit=*/_dead_letters/*.parquet")
+            ]
             if not paths:
                 return Counter()
             rows = self.spark.read.parquet(*paths).select("key").collect()

@@ -147,6 +147,7 @@ def test_aborted_transactions_are_not_stored(shop: MakeShop) -> None:
         producer.begin_transaction()
         for number in range(start, start + 3):
             producer.produce(orders.topic, order(number))
+        producer.flush()  # an abort would otherwise throw away what was not sent yet
         producer.commit_transaction() if commit else producer.abort_transaction()
     ledger = orders.pipeline().run(once=True)
     assert orders.numbers() == [0, 1, 2, 20, 21, 22]

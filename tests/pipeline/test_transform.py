@@ -56,7 +56,10 @@ def transform(rows):
     assert orders.numbers() == [n for n in range(40) if n not in (7, 33)]
     assert sum(p.dead.count for p in ledger.positions.values()) == 2
     letters = orders.spark.read.parquet(
-        *[str(p) for p in (orders.folder / "table").glob("commit-*/_dead_letters")]
+        *[
+            str(p)
+            for p in (orders.folder / "table").glob("lossless_commit=*/_dead_letters/*.parquet")
+        ]
     ).collect()
     messages = {row["headers"]["kafka_dlt-exception-message"] for row in letters}
     assert messages == {"ValueError: cannot stand 7", "ValueError: cannot stand 33"}
@@ -78,7 +81,7 @@ def transform(rows):
 """
     with pytest.raises(BadInput, match="fails on every record: KeyError"):
         orders.pipeline(transformed(orders, body, "broken")).run(once=True)
-    assert not list((orders.folder / "table").glob("commit-*2"))
+    assert not list((orders.folder / "table").glob("lossless_commit=*2"))
 
 
 def test_a_transform_that_drops_provenance_is_refused_with_the_line_to_add(

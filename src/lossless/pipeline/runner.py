@@ -205,9 +205,11 @@ class Runner:
                 raise self._failure or error from error
             if self._stop.is_set():
                 # Whoever holds the lock is a batch under way: it may finish. The next one finds
-                # the stop and returns at once.
+                # the stop and returns at once. Not stopped under the lock: Spark waits for its
+                # thread, which may be waiting for the lock.
                 with self._batch_lock:
-                    query.stop()
+                    pass
+                query.stop()
                 return
             self._report_lag()
 

@@ -1,0 +1,203 @@
+"""What a driver depends on dies, fills up or is cut off: executors, brokers, sinks, disks."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import psutil
+import pytest
+from cutting_proxy import CuttingProxy
+
+from delivery import SINKS, Delivery, MakeDelivery
+from lossless.pipeline.events import Committed, Event, Retrying
+from standalone_spark import standalone_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DRIVER_TIMEOUT_S = 180
+
+every_sink = pytest.mark.parametrize("sink", SINKS)
+
+
+@pytest.fixture(scope="module")
+def spark_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with standalone_spark(tmp_path_factory.mktemp("spark")) as address:
+        yield address
+
+
+@every_sink
+def test_an_executor_killed_in_the_middle_of_a_task(
+    sink: str, make_delivery: MakeDelivery, spark_master: str
+) -> None:
+    """A real master with two workers; the record in the middle kills the executor that meets it."""
+    delivery = make_delivery(sink, transform="deadly:transform")
+    fired = delivery.folder / "fired"
+    (delivery.folder / "deadly.py").write_text(_KILLS_EXECUTOR.format(fired=str(fired)))
+    process = delivery.driver(master=spark_master)
+    assert process.wait(DRIVER_TIMEOUT_S) == 0, delivery.driver_log()
+    assert fired.read_text() == "300"
+    delivery.assert_exactly_once(delivery.run())
+
+
+_KILLS_EXECUTOR = """
+import pathlib
+import psutil
+from pyspark.sql import functions as F
+
+@F.udf("bigint")
+def deadly(number):
+    fired = pathlib.Path({fired!r})
+    if number == 300 and not fired.exists():
+        fired.write_text("300")
+        next(p for p in psutil.Process().parents() if p.name() == "java").kill()
+    return number
+
+def transform(rows):
+    return rows.withColumn("number", deadly("number"))
+"""
+
+
+@every_sink
+def test_a_partition_leader_killed_between_batches(
+    sink: str, make_delivery: MakeDelivery, lossless_cluster: Any
+) -> None:
+    delivery = make_delivery(sink)
+    killed: list[int] = []
+
+    def kill_the_leader(event: Event) -> None:
+        if isinstance(event, Committed) and not killed:
+            killed.append(lossless_cluster.leader_of(delivery.topic, 0))
+            lossless_cluster.kill(killed[0])
+
+    try:
+        ledger = delivery.run(kill_the_leader)
+        assert lossless_cluster.leader_of(delivery.topic, 0) != killed[0]
+    finally:
+        for broker in killed:
+            lossless_cluster.restart(broker)
+    delivery.assert_exactly_once(ledger)
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+def test_a_connection_cut_during_commit(
+    cut: Literal["before", "after"], make_delivery: MakeDelivery, postgres_server: Any
+) -> None:
+    delivery = make_delivery("postgres")
+    with CuttingProxy(postgres_server.port) as proxy:
+        delivery.write_contract(dsn=f"{delivery.dsn} port={proxy.port}")
+
+        def arm(event: Event) -> None:
+            if isinstance(event, Committed) and event.ledger.sequence == 2:
+                proxy.arm(cut)
+
+        ledger = delivery.run(arm)
+        assert proxy.fired == 1
+    delivery.assert_exactly_once(ledger)
+
+
+@every_sink
+def test_a_sink_that_is_down_and_comes_back(
+    sink: str, make_delivery: MakeDelivery, postgres_server: Any
+) -> None:
+    delivery = make_delivery(sink)
+    away = _Outage(delivery, postgres_server)
+    retries: list[str] = []
+
+    def down_then_up(event: Event) -> None:
+        if isinstance(event, Committed) and not away.happened:
+            away.begin()
+        elif isinstance(event, Retrying):
+            retries.append(event.why)
+            away.end()
+
+    try:
+        ledger = delivery.run(down_then_up)
+    finally:
+        away.end()
+    assert away.happened
+    assert retries
+    delivery.assert_exactly_once(ledger)
+
+
+class _Outage:
+    """A database server that is stopped; a table whose folder is out of reach."""
+
+    def __init__(self, delivery: Delivery, server: Any) -> None:
+        self._delivery = delivery
+        self._server = server
+        self._aside = Path(f"{delivery.table}.aside")
+        self.happened = False
+        self._lasts = False
+
+    def begin(self) -> None:
+        self.happened = self._lasts = True
+        if self._delivery.sink == "postgres":
+            self._server.stop()
+            return
+        # A file where the folder was: whoever wants to list or write there fails, root or not.
+        Path(self._delivery.table).rename(self._aside)
+        Path(self._delivery.table).write_text("out of reach")
+
+    def end(self) -> None:
+        if not self._lasts:
+            return
+        self._lasts = False
+        if self._delivery.sink == "postgres":
+            self._server.start()
+            return
+        Path(self._delivery.table).unlink()
+        self._aside.rename(self._delivery.table)
+
+
+@every_sink
+def test_a_disk_that_is_full_and_has_room_again(
+    sink: str, make_delivery: MakeDelivery, spark: SparkSession, postgres_server: Any
+) -> None:
+    """No file of whoever writes the sink's data may grow, until the first retry."""
+    delivery = make_delivery(sink)
+    writer = (
+        postgres_server.process.pid if sink == "postgres" else spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    )
+    retries: list[str] = []
+    full = _FullDisk(writer)
+
+    def fill_then_free(event: Event) -> None:
+        if isinstance(event, Committed) and not full.happened:
+            full.begin()
+        elif isinstance(event, Retrying):
+            retries.append(event.why)
+            full.end()
+
+    try:
+        ledger = delivery.run(fill_then_free)
+    finally:
+        full.end()
+    assert retries
+    delivery.assert_exactly_once(ledger)
+
+
+class _FullDisk:
+    """A limit of zero on the size of any file that the process, or a child of it, writes."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._before: list[tuple[int, tuple[int, int]]] = []
+        self.happened = False
+
+    def begin(self) -> None:
+        self.happened = True
+        process = psutil.Process(self._pid)
+        for one in [process, *process.children(recursive=True)]:
+            limits = resource.prlimit(one.pid, resource.RLIMIT_FSIZE)
+            self._before.append((one.pid, limits))
+            resource.prlimit(one.pid, resource.RLIMIT_FSIZE, (0, limits[1]))
+
+    def end(self) -> None:
+        while self._before:
+            pid, limits = self._before.pop()
+            if psutil.pid_exists(pid):
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)

@@ -1,0 +1,89 @@
+"""Every guide is run: each `$` line of its console blocks, in order, its output compared.
+
+In the expected output a line `…` stands for any lines, and `…` within a line for any text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GUIDES = sorted((ROOT / "docs").glob("*.md"))
+COMMAND_TIMEOUT_S = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    command: str
+    expected: str
+
+
+def steps(guide: Path) -> Iterator[Step]:
+    for block in re.findall(r"^```console\n(.*?)^```", guide.read_text(), re.MULTILINE | re.DOTALL):
+        command: list[str] = []
+        expected: list[str] = []
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                if command:
+                    yield Step("\n".join(command), "\n".join(expected))
+                command, expected = [line[2:]], []
+            elif line == ">" or line.startswith("> "):
+                command.append(line[2:])
+            else:
+                expected.append(line)
+        if command:
+            yield Step("\n".join(command), "\n".join(expected))
+
+
+def matches(expected: str, output: str) -> bool:
+    pattern = re.escape(expected.strip())
+    pattern = pattern.replace("…", r"[\s\S]*")
+    return re.fullmatch(pattern, output.strip()) is not None
+
+
+GUIDES_WITH_STEPS = [guide for guide in GUIDES if any(True for _ in steps(guide))]
+
+
+@pytest.mark.parametrize("guide", GUIDES_WITH_STEPS, ids=lambda guide: guide.name)
+def test_a_guide_does_what_it_says(guide: Path, tmp_path: Path) -> None:
+    folder = tmp_path
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment.pop("LOSSLESS_CONTRACT", None)
+    try:
+        for step in steps(guide):
+            if step.command.startswith("cd "):
+                folder = folder / step.command.removeprefix("cd ")
+                continue
+            done = subprocess.run(
+                ["bash", "-c", step.command],
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=COMMAND_TIMEOUT_S,
+                check=False,
+            )
+            assert done.returncode == 0, f"$ {step.command}\n{done.stdout}\n{done.stderr}"
+            assert matches(step.expected, done.stdout), (
+                f"$ {step.command}\nexpected\n{step.expected}\ngot\n{done.stdout}"
+            )
+    finally:
+        subprocess.run(
+            [sys.executable, "-m", "lossless", "down"],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            check=False,
+        )
+
+
+def test_the_guides_have_steps() -> None:
+    assert [guide.name for guide in GUIDES_WITH_STEPS]
