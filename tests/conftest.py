@@ -10,6 +10,8 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytest_plugins = ["postgres_server"]
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 ORDERS_LEAST = 1_000  # fewer do not fill the batches between which the faults fall
 SHOWN_MAX = 10
 COUNTS_INTERVAL_S = 5.0
+AUDIT_WIDTH = 120  # what the audit's table takes; a file or a pipe has no width of its own
 
 
 @click.command()
@@ -203,7 +204,7 @@ def _print_audit(report: AuditReport) -> None:
     # Its conclusion is our last line, which other lines may come before.
     *parts, _conclusion = render(report)
     for part in parts:
-        stdout.print(part)
+        stdout.print(part, width=max(stdout.width, AUDIT_WIDTH), crop=False)
 
 
 def _print_judged(title: str, judged: Sequence[JudgedOrder]) -> None:

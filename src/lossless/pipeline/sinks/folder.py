@@ -19,7 +19,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from lossless.errors import BadInput
 from lossless.pipeline.sinks.file_lock import file_lock
@@ -171,7 +171,7 @@ class HadoopFolder:
     """No lock: the NameNode lets one of two renames to the same target win."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        self._jvm: Any = spark._jvm
+        self._jvm = cast(Any, spark._jvm)
         self._gateway: Any = spark.sparkContext._gateway
         configuration = spark._jsc.hadoopConfiguration()
         asked = self._jvm.org.apache.hadoop.fs.Path(path)

@@ -1,0 +1,207 @@
+"""The log's side of an audit: which topics there are, how far they reach, and a frame over them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ListOffsetsResultInfo, OffsetSpec
+
+from lossless.acknowledged import AUDIT_TOPIC, AcknowledgedCount
+from lossless.contract import librdkafka_settings
+from lossless.errors import Unavailable
+from lossless.pipeline.audit.model import LogBounds
+from lossless.pipeline.ledger import SourcePartition
+from lossless.pipeline.source import REQUEST_TIMEOUT_S, SourceLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+READ_COMMITTED = "read_committed"
+READ_UNCOMMITTED = "read_uncommitted"
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSelection:
+    """The topics an audit looks at: those the contract names and those the ledger knows."""
+
+    topics: Sequence[str]
+    topic_pattern: str | None
+    isolation: str
+
+
+class AuditedLog:
+    """Everything an audit asks of the cluster, with the client settings by their Java names."""
+
+    def __init__(self, client_settings: Mapping[str, str], selection: TopicSelection) -> None:
+        self._client_settings = client_settings
+        self._settings: dict[str, str | int | float | bool] = {
+            **librdkafka_settings(client_settings),
+            # Failures reach us as exceptions; librdkafka's own lines would only repeat them.
+            "log_level": "0",
+        }
+        self._admin = AdminClient(self._settings)
+        self._source = SourceLog(client_settings)
+        self._selection = selection
+        self.isolation = selection.isolation
+
+    def close(self) -> None:
+        self._source.close()
+
+    def partitions(self, known: Iterable[SourcePartition]) -> list[SourcePartition]:
+        """Every partition there is now of the pipeline's topics; `known` are the ledger's."""
+        existing = set(self._source.topics((), ".*"))
+        remembered = {source.topic for source in known}
+        # A topic that is gone and was never read is a mistake in the contract; one that is gone
+        # and was read is for the audit to judge.
+        named = [t for t in self._selection.topics if t in existing or t not in remembered]
+        chosen = set(self._source.topics(named, self._selection.topic_pattern))
+        return self._source.partitions(sorted(chosen | (remembered & existing)))
+
+    def bounds(self, partitions: Sequence[SourcePartition]) -> dict[SourcePartition, LogBounds]:
+        starts = self._offsets(partitions, OffsetSpec.earliest(), READ_UNCOMMITTED)
+        ends = self._offsets(partitions, OffsetSpec.latest(), self.isolation)
+        return {p: LogBounds(start=starts[p].offset, end=ends[p].offset) for p in partitions}
+
+    def high_watermarks(self, partitions: Sequence[SourcePartition]) -> dict[SourcePartition, int]:
+        found = self._offsets(partitions, OffsetSpec.latest(), READ_UNCOMMITTED)
+        return {source: result.offset for source, result in found.items()}
+
+    def compacted_topics(self, topics: Iterable[str]) -> set[str]:
+        """Topics whose cleanup.policy has `compact`, as far as this client may know."""
+        compacted: set[str] = set()
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+        if not resources:
+            return compacted
+        answers = self._admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
+        for resource, answer in answers.items():
+            try:
+                policy = str(answer.result()["cleanup.policy"].value)
+            except (KafkaException, KeyError):
+                continue  # not allowed to ask: then compaction is no evidence
+            if "compact" in policy:
+                compacted.add(str(resource.name))
+        return compacted
+
+    def time_span_ms(self, partitions: Sequence[SourcePartition]) -> tuple[int, int] | None:
+        """First and last timestamp in the log, to choose a bucket width by; None when empty."""
+        first = self._offsets(partitions, OffsetSpec.for_timestamp(0), READ_UNCOMMITTED)
+        last = self._offsets(partitions, OffsetSpec.max_timestamp(), READ_UNCOMMITTED)
+        firsts = [result.timestamp for result in first.values() if result.timestamp >= 0]
+        lasts = [result.timestamp for result in last.values() if result.timestamp >= 0]
+        return (min(firsts), max(lasts)) if firsts and lasts else None
+
+    def _offsets(
+        self, partitions: Sequence[SourcePartition], spec: OffsetSpec, isolation: str
+    ) -> dict[SourcePartition, ListOffsetsResultInfo]:
+        if not partitions:
+            return {}
+        by_name = {(p.topic, p.partition): p for p in partitions}
+        answers = self._admin.list_offsets(
+            {TopicPartition(topic, partition): spec for topic, partition in by_name},
+            isolation_level=_isolation_level(isolation),
+            request_timeout=REQUEST_TIMEOUT_S,
+        )
+        return {
+            by_name[where.topic, where.partition]: self._ask(answer.result)
+            for where, answer in answers.items()
+        }
+
+    def acknowledged_reports(self) -> list[AcknowledgedCount] | None:
+        """Every report in the audit topic; None when there is no such topic."""
+        metadata = self._ask(lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S))
+        if AUDIT_TOPIC not in metadata.topics:
+            return None
+        consumer = Consumer(
+            {
+                **self._settings,
+                "group.id": "lossless-audit",  # never joined, never committed
+                "enable.auto.commit": "false",
+                "enable.partition.eof": "true",
+                "auto.offset.reset": "error",
+                "isolation.level": READ_COMMITTED,
+            }
+        )
+        try:
+            return self._ask(
+                lambda: _read_to_end(consumer, list(metadata.topics[AUDIT_TOPIC].partitions))
+            )
+        finally:
+            consumer.close()
+
+    def frame(
+        self,
+        spark: SparkSession,
+        ranges: Mapping[SourcePartition, tuple[int, int]],
+        *,
+        isolation: str | None = None,
+    ) -> DataFrame | None:
+        """Spark's own batch source over exactly these offsets; None when there are none."""
+        wanted = {source: ends for source, ends in ranges.items() if ends[0] < ends[1]}
+        if not wanted:
+            return None
+        assigned: dict[str, list[int]] = {}
+        starts: dict[str, dict[str, int]] = {}
+        ends: dict[str, dict[str, int]] = {}
+        for source, (start, end) in sorted(wanted.items()):
+            assigned.setdefault(source.topic, []).append(source.partition)
+            starts.setdefault(source.topic, {})[str(source.partition)] = start
+            ends.setdefault(source.topic, {})[str(source.partition)] = end
+        reader = spark.read.format("kafka")
+        for name, value in self._client_settings.items():
+            reader = reader.option(f"kafka.{name}", value)
+        return (
+            reader.option("kafka.isolation.level", isolation or self.isolation)
+            .option("assign", json.dumps(assigned))
+            .option("startingOffsets", json.dumps(starts))
+            .option("endingOffsets", json.dumps(ends))
+            .option("failOnDataLoss", "true")
+            .load()
+        )
+
+    def _ask(self, request: Callable[[], Result]) -> Result:
+        try:
+            return request()
+        except KafkaException as error:
+            address = self._client_settings.get("bootstrap.servers", "(no bootstrap.servers)")
+            raise Unavailable(
+                f"no answer from Kafka at {address}: {error.args[0]}",
+                hint="is the cluster up, and are the client settings those of its listener?",
+            ) from error
+
+
+def _isolation_level(name: str) -> IsolationLevel:
+    if name == READ_COMMITTED:
+        return IsolationLevel.READ_COMMITTED
+    return IsolationLevel.READ_UNCOMMITTED
+
+
+def _read_to_end(consumer: Consumer, partitions: Sequence[int]) -> list[AcknowledgedCount]:
+    # From the first record that is there, whatever retention has taken: reports may be partial.
+    positions = []
+    for partition in partitions:
+        low, _ = consumer.get_watermark_offsets(
+            TopicPartition(AUDIT_TOPIC, partition), timeout=REQUEST_TIMEOUT_S
+        )
+        positions.append(TopicPartition(AUDIT_TOPIC, partition, low))
+    consumer.assign(positions)
+    unfinished = set(partitions)
+    reports = []
+    while unfinished:
+        messages = consumer.consume(num_messages=10_000, timeout=REQUEST_TIMEOUT_S)
+        if not messages:
+            raise Unavailable(f"{AUDIT_TOPIC} did not answer within {REQUEST_TIMEOUT_S:.0f} s")
+        for message in messages:
+            error = message.error()
+            if error is None:
+                reports.append(AcknowledgedCount.from_bytes(message.value() or b""))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                unfinished.discard(message.partition())
+            else:
+                raise KafkaException(error)
+    return reports

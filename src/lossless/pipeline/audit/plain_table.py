@@ -1,0 +1,37 @@
+"""A table that nobody keeps a ledger for, audited against the whole log of its topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import types as T
+
+from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class PlainTable:
+    """Rows with PROVENANCE, written by whatever job: every record of the log must be there once."""
+
+    def __init__(self, spark: SparkSession, name: str, rows: DataFrame) -> None:
+        self._spark = spark
+        self._name = name
+        self._rows = rows
+
+    def describe(self) -> str:
+        return self._name
+
+    def ledger(self) -> None:
+        return None
+
+    def history(self) -> tuple[()]:
+        return ()
+
+    def rows(self) -> DataFrame:
+        return self._rows
+
+    def dead_letters(self) -> DataFrame:
+        schema = T.StructType([T.StructField(PROVENANCE, PROVENANCE_TYPE)])
+        return self._spark.createDataFrame([], schema)

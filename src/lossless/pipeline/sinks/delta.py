@@ -1,0 +1,462 @@
+"""Delta tables: rows and ledger in one commit, dead letters decided by it.
+
+    stage    one job writes rows and dead letters into a directory of this pipeline and sequence,
+             as files that belong to no table yet; receipts are read back from them
+    commit   one optimistic transaction: read the ledger (the transaction versions of the table),
+             require that it is the expected one, write the dead letters to their own table, then
+             add the row files and the new ledger. Whoever changed the ledger meanwhile won.
+
+Invariants
+- The ledger is the newest snapshot's transaction versions. It moves only together with files, so a
+  commit that vanished (a crash, a lost race on a local disk) leaves both as they were.
+- Files staged for sequence n can be committed only while the ledger is at n - 1; see
+  delta_staging.py. A driver that loses removes its own, the next one what a dead driver left.
+- On `file:` a lock is held around check and commit; see file_lock.py.
+
+Refused: tables that forget transaction versions (`delta.setTransactionRetentionDuration`) or that
+lost our last commit to a RESTORE, because the ledger would no longer say what is in the table; and
+tables with features that staged files go around (delta_schema.py).
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from lossless.errors import BadInput, Fenced, PromiseBroken
+from lossless.pipeline.ledger import Ledger, LedgerEntry
+from lossless.pipeline.outcomes import DEAD_LETTER, PROVENANCE, receipts, row_schema
+from lossless.pipeline.sinks import delta_ledger, delta_schema
+from lossless.pipeline.sinks.delta_errors import (
+    JAVA_ERRORS,
+    first_line,
+    is_conflict,
+    is_lasting,
+    storage_reason,
+)
+from lossless.pipeline.sinks.delta_letters import DeltaLetters, LettersSettled, Named
+from lossless.pipeline.sinks.delta_log import (
+    LOCK_FILE,
+    AddedFile,
+    DeltaLog,
+    Snapshot,
+    TableMetadata,
+    Transaction,
+)
+from lossless.pipeline.sinks.delta_restore import RESTORE, restored_away
+from lossless.pipeline.sinks.delta_staging import (
+    STAGE,
+    StagingArea,
+    require_as_written,
+    table_file,
+)
+from lossless.pipeline.sinks.interface import (
+    CommitUnknown,
+    SchemaDifference,
+    SinkUnavailable,
+    Staged,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+ATTEMPTS_MAX = 10
+FORGETS = "delta.setTransactionRetentionDuration"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFiles:
+    """What a batch wrote into the table's folder, and what its commit will need."""
+
+    sequence: int  # the only sequence that these files may be committed as
+    metadata: TableMetadata  # the table that they were written for
+    files: tuple[AddedFile, ...]
+    letters: DataFrame | None  # read back from the staged dead letters; None when there are none
+    letters_count: int
+
+
+class DeltaSink:
+    """One pipeline's rows in a Delta table; other pipelines may write to the same table."""
+
+    def __init__(self, spark: SparkSession, pipeline: str, path: str) -> None:
+        self._pipeline = pipeline
+        self._shown_path = path
+        self._delta = DeltaLog(spark, path)
+        self._letters = DeltaLetters(spark, pipeline, f"{path.rstrip('/')}_dlt")
+        self._sequence: int | None = None  # of the ledger, as last seen
+        self._checked_version = -1  # no RESTORE up to here has taken our rows away
+
+    def describe(self) -> str:
+        return f"delta table {self._shown_path}"
+
+    # The ledger
+
+    def ledger(self) -> Ledger:
+        with self._storage("reading"):
+            self._delta.forget()
+            snapshot = self._delta.snapshot()
+            if not snapshot.exists:
+                self._sequence = 0
+                return Ledger()
+            ledger = self._ledger_in(snapshot)
+            self._refuse_forgetting(snapshot.metadata)
+            self._refuse_restored(snapshot, ledger)
+        self._sequence = ledger.sequence
+        return ledger
+
+    def history(self) -> Sequence[LedgerEntry]:
+        if not self._delta.snapshot().exists:
+            return []
+        entries = (
+            delta_ledger.entry_from(self._pipeline, commit.user_metadata)
+            for commit in reversed(self._delta.commits())
+        )
+        return [entry for entry in entries if entry is not None]
+
+    def sweep(self) -> None:
+        with self._storage("sweeping"):
+            self._letters.forget()
+            if not self._delta.snapshot().exists:
+                return
+            with self._delta.locked():
+                settled = self._letters.settled()
+                snapshot = self._delta.snapshot()
+                ledger = self._ledger_in(snapshot)
+                # `settled` was read first: it can be ahead only of a table that was put back.
+                if settled > ledger.sequence:
+                    self._letters.go_back(ledger.sequence)
+                self._letters.sweep(ledger.sequence, self._named_in(snapshot))
+                area = self._staging(ledger.sequence)
+                area.remove_all_but(area.in_table(snapshot))
+
+    # The table
+
+    def schema_difference(self, rows: StructType) -> SchemaDifference:
+        snapshot = self._delta.snapshot()
+        if not snapshot.exists:
+            return SchemaDifference()
+        return delta_schema.difference(snapshot.metadata.schema, rows)
+
+    def prepare(self, rows: StructType, *, add_columns: bool) -> None:
+        reserved = {STAGE, DEAD_LETTER} & {name.lower() for name in rows.fieldNames()}
+        if reserved:
+            raise BadInput(f"a column cannot be called {', '.join(sorted(reserved))}")
+        with self._preparing():
+            if not self._delta.snapshot().exists:
+                others = {*self._delta.entries()} - {LOCK_FILE, "_delta_log"}
+                if others:
+                    raise BadInput(
+                        f"{self._shown_path} is neither a Delta table nor empty: "
+                        f"it holds {min(others)}",
+                        hint="give the sink a path of its own",
+                    )
+                self._create_or_grow(rows)
+            # Also after creating it: another driver may have been quicker, with other columns.
+            metadata = self._delta.snapshot().metadata
+            self._refuse_forgetting(metadata)
+            delta_schema.refuse_unsupported(metadata, self.describe())
+            difference = delta_schema.difference(metadata.schema, rows)
+            if difference.incompatible:
+                raise BadInput(
+                    f"the rows do not fit the {self.describe()}: "
+                    + "; ".join(difference.incompatible),
+                    hint="change the schema or the transform, or write to another table",
+                )
+            if difference.added and not add_columns:
+                raise BadInput(
+                    f"the {self.describe()} has no column {', '.join(difference.added)}",
+                    hint="allow the pipeline to add columns, or add them yourself",
+                )
+            if difference.added:
+                self._create_or_grow(rows)
+
+    # A batch
+
+    def stage(self, outcomes: DataFrame, *, may_expand: bool) -> Staged:
+        if self._sequence is None:
+            self.ledger()
+        assert self._sequence is not None
+        area = self._staging(self._sequence + 1)
+        with self._storage("staging rows for"):
+            metadata = self._delta.begin().metadata
+            scratch = area.write(self._as_the_table_spells(outcomes, metadata))
+            letters = scratch.read_back.where(area.is_letter())
+            rows = scratch.read_back.where(~area.is_letter())
+            counted = receipts(rows, letters, may_expand=may_expand)
+        files = area.row_files(scratch.files)
+        letters_count = sum(receipt.dead.count for receipt in counted.values())
+        require_as_written(files, sum(receipt.rows for receipt in counted.values()), "rows")
+        require_as_written(area.letter_files(scratch.files), letters_count, "dead letters")
+        return Staged(
+            receipts=counted,
+            handle=StagedFiles(
+                sequence=self._sequence + 1,
+                metadata=metadata,
+                files=tuple(table_file(file) for file in files),
+                letters=letters.select(PROVENANCE, f"{DEAD_LETTER}.*") if letters_count else None,
+                letters_count=letters_count,
+            ),
+        )
+
+    def commit(self, expected: Ledger, successor: Ledger, staged: Staged | None) -> None:
+        files: StagedFiles | None = None if staged is None else staged.handle
+        if files is not None and files.sequence != successor.sequence:
+            raise ValueError(
+                f"files staged for sequence {files.sequence} cannot be committed as "
+                f"{successor.sequence}"
+            )
+        with self._delta.locked():
+            try:
+                self._commit(expected, successor, files)
+            except Fenced:
+                if not self._settle_loss(successor.sequence, files):
+                    raise
+            else:
+                self._remove_losers(successor.sequence, files)
+        self._sequence = successor.sequence
+
+    # What the audit reads
+
+    def rows(self) -> DataFrame:
+        if not self._delta.snapshot().exists:
+            raise BadInput(f"there is no Delta table at {self._shown_path} yet")
+        return self._delta.load()
+
+    def dead_letters(self) -> DataFrame:
+        return self._letters.visible(self._named_in(self._delta.snapshot()))
+
+    # The steps of a commit
+
+    def _commit(self, expected: Ledger, successor: Ledger, files: StagedFiles | None) -> None:
+        entry = LedgerEntry.between(expected, successor, committed_at_ms=int(time.time() * 1000))
+        token: int | None = None
+        for _ in range(ATTEMPTS_MAX):
+            with self._storage("committing to"):
+                transaction = self._begin(expected, successor)
+                if files is not None:
+                    self._refuse_changed(files, transaction)
+                    if files.letters is not None and token is None:
+                        token = self._write_letters(expected, files, transaction)
+            versions = delta_ledger.changed_versions(self._pipeline, expected, successor)
+            versions[delta_ledger.after_version_id(self._pipeline)] = transaction.read_version
+            if token is not None:
+                versions[delta_ledger.dead_sequence_id(self._pipeline)] = successor.sequence
+                versions[delta_ledger.dead_token_id(self._pipeline)] = token
+            try:
+                version = transaction.commit(
+                    [] if files is None else files.files,
+                    versions,
+                    query=self._pipeline,
+                    epoch=successor.sequence,
+                    user_metadata=delta_ledger.commit_metadata(self._pipeline, entry),
+                )
+            except JAVA_ERRORS as error:
+                if is_conflict(error):
+                    continue  # looking again tells whether it was about our ledger
+                raise CommitUnknown(
+                    f"the {self.describe()} may or may not have committed sequence "
+                    f"{successor.sequence}: {storage_reason(error) or first_line(error)}"
+                ) from error
+            if version == transaction.read_version + 1:
+                self._checked_version = version
+            return
+        raise SinkUnavailable(
+            f"the {self.describe()} kept changing: {ATTEMPTS_MAX} attempts at a commit failed"
+        )
+
+    def _begin(self, expected: Ledger, successor: Ledger) -> Transaction:
+        """A transaction that has seen the expected ledger, and conflicts with who changes it."""
+        transaction = self._delta.begin()
+        stored = transaction.version_of(delta_ledger.sequence_id(self._pipeline)) or 0
+        if stored != expected.sequence:
+            raise self._fenced(expected, stored)
+        for source in successor.positions:
+            before = expected.positions.get(source)
+            found = transaction.version_of(delta_ledger.next_offset_id(self._pipeline, source))
+            if found != (None if before is None else before.next_offset):
+                raise PromiseBroken(
+                    f"the ledger in the {self.describe()} says offset {found} for {source}, and "
+                    f"{before.next_offset if before else None} was expected at the same sequence "
+                    f"{stored}: something else has written to it"
+                )
+        self._refuse_forgetting(transaction.metadata)
+        if transaction.read_version > self._checked_version:
+            commits = self._delta.commits_after(self._checked_version)
+            if any(commit.operation == RESTORE for commit in commits):
+                self._refuse_restored(self._delta.snapshot(), expected)
+            self._checked_version = transaction.read_version
+        return transaction
+
+    def _refuse_changed(self, files: StagedFiles, transaction: Transaction) -> None:
+        if transaction.metadata != files.metadata:
+            raise SinkUnavailable(
+                f"the {self.describe()} got other columns or properties after the batch was staged",
+                hint="the batch is staged again",
+            )
+        missing = self._staging(files.sequence).missing(files.files)
+        if missing:
+            raise SinkUnavailable(
+                f"{len(missing)} files staged for the {self.describe()} are gone, "
+                f"{missing[0]} among them",
+                hint="the batch is staged again; was it a VACUUM with a retention of hours?",
+            )
+
+    def _write_letters(self, expected: Ledger, files: StagedFiles, transaction: Transaction) -> int:
+        """The token that the commit must name for the letters to count.
+
+        A new one at every call: after a commit of unknown outcome the same files may come again.
+        """
+        assert files.letters is not None
+        token = secrets.randbits(63)
+        try:
+            self._letters.write(
+                files.letters,
+                count=files.letters_count,
+                sequence=files.sequence,
+                token=token,
+                named=self._named_by(
+                    transaction.version_of(delta_ledger.dead_sequence_id(self._pipeline)),
+                    transaction.version_of(delta_ledger.dead_token_id(self._pipeline)),
+                ),
+            )
+            return token
+        except LettersSettled:
+            stored = self._ledger_in(self._delta.snapshot())
+            if stored.sequence != expected.sequence:
+                raise self._fenced(expected, stored.sequence) from None
+            raise PromiseBroken(
+                f"the dead letters in {self._letters.path} are ahead of the {self.describe()}, "
+                "which seems to have been put back from a backup",
+                hint="start the pipeline again: letters that the table does not know are removed",
+            ) from None
+
+    def _settle_loss(self, sequence: int, files: StagedFiles | None) -> bool:
+        """After losing a race: removes what we staged. True if it was our own commit that won,
+        which a storage layer that repeats its requests can make look like someone else's."""
+        snapshot = self._delta.snapshot()
+        area = self._staging(sequence)
+        in_table = area.in_table(snapshot)
+        if files is not None and files.files and all(f.path in in_table for f in files.files):
+            return True
+        if self._ledger_in(snapshot).sequence >= sequence:
+            with suppress(*JAVA_ERRORS):  # the next sweep does it
+                area.remove_all_but(in_table)
+        return False
+
+    def _remove_losers(self, sequence: int, files: StagedFiles | None) -> None:
+        """After our commit: whatever else was staged for its sequence has lost."""
+        ours = set() if files is None else {file.path for file in files.files}
+        with suppress(*JAVA_ERRORS):  # it is committed; the next sweep does it
+            self._staging(sequence).remove_all_but(ours)
+
+    def _staging(self, sequence: int) -> StagingArea:
+        return StagingArea(self._delta, self._pipeline, sequence)
+
+    def _as_the_table_spells(self, outcomes: DataFrame, metadata: TableMetadata) -> DataFrame:
+        delta_schema.refuse_unsupported(metadata, self.describe())
+        difference = delta_schema.difference(metadata.schema, row_schema(outcomes.schema))
+        if difference.added or difference.incompatible:
+            raise SinkUnavailable(
+                f"the {self.describe()} does not have the columns of the rows: "
+                + "; ".join([*difference.added, *difference.incompatible]),
+                hint="somebody has changed the table: start the pipeline again",
+            )
+        spelling = {field.name.lower(): field.name for field in metadata.schema.fields}
+        return outcomes.toDF(*(spelling.get(name.lower(), name) for name in outcomes.columns))
+
+    # Reading the snapshot
+
+    def _ledger_in(self, snapshot: Snapshot) -> Ledger:
+        versions = snapshot.transactions(delta_ledger.prefix(self._pipeline))
+        return delta_ledger.ledger_from(self._pipeline, versions)
+
+    def _named_in(self, snapshot: Snapshot) -> Named | None:
+        versions = snapshot.transactions(delta_ledger.prefix(self._pipeline))
+        return self._named_by(
+            versions.get(delta_ledger.dead_sequence_id(self._pipeline)),
+            versions.get(delta_ledger.dead_token_id(self._pipeline)),
+        )
+
+    def _named_by(self, sequence: int | None, token: int | None) -> Named | None:
+        if sequence is None or token is None:
+            return None
+        return Named(sequence=sequence, token=token)
+
+    # Refusals
+
+    def _refuse_forgetting(self, metadata: TableMetadata) -> None:
+        if FORGETS in metadata.configuration:
+            raise PromiseBroken(
+                f"the {self.describe()} has the property {FORGETS}: it would forget the ledger, "
+                "and every record would be stored again",
+                hint=f"ALTER TABLE delta.`{self._delta.path}` UNSET TBLPROPERTIES ('{FORGETS}')",
+            )
+
+    def _refuse_restored(self, snapshot: Snapshot, ledger: Ledger) -> None:
+        versions = snapshot.transactions(delta_ledger.prefix(self._pipeline))
+        after = versions.get(delta_ledger.after_version_id(self._pipeline))
+        if after is not None:
+            commits = self._delta.commits_after(after)
+            restore = restored_away(commits, self._pipeline, ledger.sequence)
+            if restore is not None:
+                raise PromiseBroken(
+                    f"the {self.describe()} was put back by RESTORE (version {restore.version}) "
+                    f"to before this pipeline's last commit: rows up to sequence "
+                    f"{ledger.sequence} are gone, and the ledger still counts them",
+                    hint=f"RESTORE TABLE delta.`{self._delta.path}` TO VERSION AS OF "
+                    f"{restore.version - 1} brings them back; to keep the table as it is, read "
+                    "the topics into another table",
+                )
+        self._checked_version = snapshot.version
+
+    def _fenced(self, expected: Ledger, stored: int) -> Fenced:
+        return Fenced(
+            f"another driver runs the pipeline {self._pipeline}: the {self.describe()} is at "
+            f"sequence {stored}, and this one had read {expected.sequence}",
+            hint="nothing was written by this one; stop one of the two",
+        )
+
+    # Failures of storage
+
+    @contextmanager
+    def _storage(self, doing: str) -> Iterator[None]:
+        """Errors that Spark explains pass as they are: they may be about the user's transform."""
+        try:
+            yield
+        except (OSError, *JAVA_ERRORS) as error:
+            reason = storage_reason(error)
+            if reason is None and isinstance(error, PySparkException):
+                raise
+            raise SinkUnavailable(
+                f"{doing} the {self.describe()} failed: {reason or first_line(error)}"
+            ) from error
+
+    @contextmanager
+    def _preparing(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, *JAVA_ERRORS) as error:
+            reason = storage_reason(error)
+            if reason is None or is_lasting(reason):
+                raise BadInput(
+                    f"the {self.describe()} cannot be used: {reason or first_line(error)}"
+                ) from error
+            raise SinkUnavailable(f"preparing the {self.describe()} failed: {reason}") from error
+
+    def _create_or_grow(self, rows: StructType) -> None:
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                with self._delta.locked():
+                    self._delta.create_or_grow(rows)
+                return
+            except JAVA_ERRORS as error:
+                if not is_conflict(error):  # otherwise another driver does the same
+                    raise
+        raise SinkUnavailable(f"the {self.describe()} kept changing while columns were added")

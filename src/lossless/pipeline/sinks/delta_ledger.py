@@ -1,0 +1,139 @@
+"""The ledger as Delta keeps it: transaction versions of the table's own snapshot.
+
+A transaction version is a name with a signed 64-bit number. Unlike a commit's metadata it survives
+log clean-up, and a transaction that read one conflicts with whoever changes it.
+
+    lossless/<pipeline>/sequence
+    lossless/<pipeline>/after_version                 the version that the last commit was based on
+    lossless/<pipeline>/dead_sequence, /dead_token    the last commit that had dead letters
+    lossless/<pipeline>/<topic>:<topic id>:<partition>/<field>
+
+The pipeline's name is percent-encoded, so that it cannot contain a slash. A field that is absent is
+zero; a commit writes only the fields that it changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from lossless.pipeline.ledger import Ledger, LedgerEntry, Position, SourcePartition
+from lossless.tally import HASH_MODULUS, Tally
+
+
+def prefix(pipeline: str) -> str:
+    return f"lossless/{quote(pipeline, safe='')}/"
+
+
+def sequence_id(pipeline: str) -> str:
+    return f"{prefix(pipeline)}sequence"
+
+
+def after_version_id(pipeline: str) -> str:
+    return f"{prefix(pipeline)}after_version"
+
+
+def dead_sequence_id(pipeline: str) -> str:
+    return f"{prefix(pipeline)}dead_sequence"
+
+
+def dead_token_id(pipeline: str) -> str:
+    return f"{prefix(pipeline)}dead_token"
+
+
+def settled_id(pipeline: str) -> str:
+    """In the table of dead letters only: letters up to this sequence are known to be committed."""
+    return f"{prefix(pipeline)}settled"
+
+
+def next_offset_id(pipeline: str, source: SourcePartition) -> str:
+    return _field_id(pipeline, source, "next_offset")
+
+
+def ledger_from(pipeline: str, versions: Mapping[str, int]) -> Ledger:
+    """The ledger in a snapshot's transaction versions; others' versions are left alone."""
+    fields: dict[SourcePartition, dict[str, int]] = {}
+    start = prefix(pipeline)
+    for name, version in versions.items():
+        source, slash, field = name.removeprefix(start).rpartition("/")
+        if name.startswith(start) and slash:
+            topic, topic_id, partition = source.split(":")
+            key = SourcePartition(topic, topic_id, int(partition))
+            fields.setdefault(key, {})[field] = version
+    return Ledger(
+        sequence=versions.get(sequence_id(pipeline), 0),
+        positions={source: _position(found) for source, found in fields.items()},
+    )
+
+
+def changed_versions(pipeline: str, expected: Ledger, successor: Ledger) -> dict[str, int]:
+    """The transaction versions that lead from one ledger to the next."""
+    versions = {sequence_id(pipeline): successor.sequence}
+    for source, position in successor.positions.items():
+        before = _fields(expected.positions[source]) if source in expected.positions else {}
+        for field, value in _fields(position).items():
+            if before.get(field) != value:
+                versions[_field_id(pipeline, source, field)] = value
+    return versions
+
+
+def commit_metadata(pipeline: str, entry: LedgerEntry) -> str:
+    """What a commit says about itself in the table's history, for as long as that is kept."""
+    document = {"lossless": {"pipeline": pipeline, "entry": json.loads(entry.to_json())}}
+    return json.dumps(document, separators=(",", ":"))
+
+
+def entry_from(pipeline: str, user_metadata: str | None) -> LedgerEntry | None:
+    """The entry in a commit's metadata, if it is a commit of this pipeline."""
+    if not user_metadata or '"lossless"' not in user_metadata:
+        return None
+    try:
+        document = json.loads(user_metadata)
+    except ValueError:
+        return None  # somebody else's words
+    found = document.get("lossless") if isinstance(document, dict) else None
+    if not isinstance(found, dict) or found.get("pipeline") != pipeline:
+        return None
+    return LedgerEntry.from_json(json.dumps(found["entry"]))
+
+
+def _field_id(pipeline: str, source: SourcePartition, field: str) -> str:
+    name = f"{source.topic}:{source.topic_id}:{source.partition}"
+    return f"{prefix(pipeline)}{name}/{field}"
+
+
+def _fields(position: Position) -> dict[str, int]:
+    return {
+        "start_offset": position.start_offset,
+        "next_offset": position.next_offset,
+        "read_count": position.read.count,
+        "read_hash": _signed(position.read.hash),
+        "stored_count": position.stored.count,
+        "stored_hash": _signed(position.stored.hash),
+        "dead_count": position.dead.count,
+        "dead_hash": _signed(position.dead.hash),
+        "rows": position.rows,
+        "lost": position.lost,
+        "closed": int(position.closed),
+    }
+
+
+def _position(fields: Mapping[str, int]) -> Position:
+    def tally(kind: str) -> Tally:
+        return Tally(fields.get(f"{kind}_count", 0), fields.get(f"{kind}_hash", 0) % HASH_MODULUS)
+
+    return Position(
+        start_offset=fields["start_offset"],
+        next_offset=fields["next_offset"],
+        read=tally("read"),
+        stored=tally("stored"),
+        dead=tally("dead"),
+        rows=fields.get("rows", 0),
+        lost=fields.get("lost", 0),
+        closed=bool(fields.get("closed", 0)),
+    )
+
+
+def _signed(digest: int) -> int:
+    return digest - HASH_MODULUS if digest >= HASH_MODULUS // 2 else digest

@@ -1,0 +1,174 @@
+"""Dead letters of a Delta table: a second table, `<path>_dlt`, decided by the first.
+
+One Delta commit covers one table, so letters are written first and the data table's commit
+decides whether they count.
+
+- A letter carries its pipeline, the `_sequence` of the commit that it belongs to and a random
+  `_token` that tells attempts at the same sequence apart.
+- The data table names the last commit that had letters: (dead_sequence, dead_token).
+- This table keeps, per pipeline, `settled`: every letter up to that sequence is committed.
+- A letter counts if its sequence is settled, or if it is the one that the data table names.
+
+Invariants
+- To write letters for sequence n, the data table's ledger has been seen at n - 1. Attempts at
+  lower sequences can no longer commit, so what they left is removed, and `settled` becomes n - 1
+  in the commit that adds the letters. Other attempts at n may still win and are left alone.
+- That commit has read `settled`: of two attempts at once one has to look again, and a zombie at a
+  sequence that is settled by now is refused.
+- `settled` never exceeds the ledger's sequence, unless the data table was put back from a backup
+  without this one. Then the letters above the ledger are of records that will be read again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lossless.errors import PromiseBroken
+from lossless.pipeline.outcomes import DEAD_LETTER_TYPE, PROVENANCE, PROVENANCE_TYPE
+from lossless.pipeline.sinks.delta_errors import JAVA_ERRORS, is_conflict
+from lossless.pipeline.sinks.delta_ledger import settled_id
+from lossless.pipeline.sinks.delta_log import DeltaLog
+from lossless.pipeline.sinks.interface import SinkUnavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+ATTEMPTS_MAX = 10
+
+LETTER_SCHEMA = T.StructType(
+    [
+        T.StructField(PROVENANCE, PROVENANCE_TYPE),
+        *DEAD_LETTER_TYPE.fields,
+    ]
+)
+_TABLE_SCHEMA = T.StructType(
+    [
+        *LETTER_SCHEMA.fields,
+        T.StructField("_pipeline", T.StringType()),
+        T.StructField("_sequence", T.LongType()),
+        T.StructField("_token", T.LongType()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """The last commit with letters, as the data table names it."""
+
+    sequence: int
+    token: int
+
+    def is_it(self) -> Column:
+        return (F.col("_sequence") == self.sequence) & (F.col("_token") == self.token)
+
+
+class LettersSettled(Exception):
+    """Letters for a sequence that is settled: the ledger that they were computed from is old."""
+
+
+class DeltaLetters:
+    def __init__(self, spark: SparkSession, pipeline: str, path: str) -> None:
+        self._delta = DeltaLog(spark, path)
+        self._pipeline = pipeline
+        self._settled = settled_id(pipeline)
+        self.path = self._delta.path
+
+    def forget(self) -> None:
+        self._delta.forget()
+
+    def write(
+        self, letters: DataFrame, *, count: int, sequence: int, token: int, named: Named | None
+    ) -> None:
+        """Adds the letters of an attempt at `sequence`; nobody sees them before they are named.
+
+        `named` is what the data table named at `sequence - 1`.
+        """
+        if not self._delta.snapshot().exists:
+            self._create()
+        labelled = letters.select(
+            *LETTER_SCHEMA.fieldNames(),
+            F.lit(self._pipeline).alias("_pipeline"),
+            F.lit(sequence).cast("long").alias("_sequence"),
+            F.lit(token).cast("long").alias("_token"),
+        ).coalesce(1)
+        for _ in range(ATTEMPTS_MAX):
+            transaction = self._delta.begin()
+            settled = transaction.version_of(self._settled) or 0
+            if settled >= sequence:
+                raise LettersSettled
+            abandoned = self._abandoned(settled, sequence - 1, named)
+            if not self._delta.load(transaction.read_version).where(abandoned).isEmpty():
+                self._delta.delete(abandoned)
+                continue
+            files = transaction.write(labelled)
+            written = sum(file.statistics["numRecords"] for file in files)
+            if written != count:
+                raise PromiseBroken(
+                    f"{count} dead letters were staged for {self.path}, but {written} were written"
+                )
+            try:
+                transaction.commit(
+                    files, {self._settled: sequence - 1}, query=self._pipeline, epoch=sequence
+                )
+            except JAVA_ERRORS as error:
+                if not is_conflict(error):
+                    raise
+            else:
+                return
+        raise SinkUnavailable(
+            f"the dead letter table {self.path} kept changing: {ATTEMPTS_MAX} attempts failed"
+        )
+
+    def visible(self, named: Named | None) -> DataFrame:
+        """The letters that count. `named` must have been read before this is called: what was
+        named then is settled or still named in any later version of this table."""
+        snapshot = self._delta.snapshot()
+        if not snapshot.exists:
+            return self._delta.spark.createDataFrame([], LETTER_SCHEMA)
+        settled = snapshot.transactions(self._settled).get(self._settled, 0)
+        counts = F.col("_sequence") <= settled
+        if named is not None:
+            counts = counts | named.is_it()
+        letters = self._delta.load(snapshot.version).where(self._is_ours() & counts)
+        return letters.select(*LETTER_SCHEMA.fieldNames())
+
+    def settled(self) -> int:
+        return self._delta.snapshot().transactions(self._settled).get(self._settled, 0)
+
+    def sweep(self, sequence: int, named: Named | None) -> None:
+        """Removes the letters that can no longer count. The ledger was seen at `sequence`, with
+        `named`, before this is called: so whatever else is committed is settled by now."""
+        if self._delta.snapshot().exists:
+            self._remove(self._abandoned(self.settled(), sequence, named))
+
+    def go_back(self, sequence: int) -> None:
+        """Follows a data table that was put back to `sequence`, below what is settled here."""
+        # First the letters: as long as `settled` is ahead nobody can write new ones.
+        self._remove(self._is_ours() & (F.col("_sequence") > sequence))
+        transaction = self._delta.begin()
+        transaction.version_of(self._settled)
+        transaction.commit([], {self._settled: sequence}, query=self._pipeline, epoch=sequence)
+
+    def _remove(self, condition: Column) -> None:
+        if not self._delta.load().where(condition).isEmpty():
+            self._delta.delete(condition)
+
+    def _abandoned(self, settled: int, sequence: int, named: Named | None) -> Column:
+        """Letters above `settled`, up to `sequence`, that the data table does not name."""
+        at = F.col("_sequence")
+        condition = self._is_ours() & (at > settled) & (at <= sequence)
+        return condition if named is None else condition & ~named.is_it()
+
+    def _is_ours(self) -> Column:
+        return F.col("_pipeline") == self._pipeline
+
+    def _create(self) -> None:
+        try:
+            self._delta.create_or_grow(_TABLE_SCHEMA)
+        except JAVA_ERRORS:
+            if not self._delta.snapshot().exists:  # otherwise another driver was quicker
+                raise

@@ -1,0 +1,396 @@
+"""Delta's transaction log, through the driver's JVM: the calls that the sink's protocol needs.
+
+Everything that knows about py4j, Scala collections and Java exceptions lives here, so that
+delta.py and delta_letters.py read as the protocol. Actions that outlive a call are kept as the
+JSON that Delta writes into its log, never as Java objects.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
+
+from pyspark.sql import types as T
+
+from lossless.errors import BadInput, Unavailable
+from lossless.pipeline.sinks.file_lock import jvm_file_lock
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+LOCK_FILE = "_lossless.lock"  # the leading underscore hides it from Delta, VACUUM and Spark
+
+# A task that writes to several directories sorts its rows first, unless it may keep this many open.
+WRITERS_OPEN_MAX = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedFile:
+    """A data file that was written, as the action that would add it to a table."""
+
+    action: Mapping[str, Any]
+
+    @property
+    def path(self) -> str:
+        """Relative to the table, as the file system spells it."""
+        return unquote(self.action["path"])
+
+    @property
+    def partition_values(self) -> Mapping[str, str]:
+        values: Mapping[str, str] = self.action["partitionValues"]
+        return values
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        return json.loads(self.action.get("stats") or "{}") or {}
+
+    def without(self, *, partition_column: str, column: str) -> AddedFile:
+        """The same file in a table that has neither the partition column nor the data column."""
+        values = {k: v for k, v in self.partition_values.items() if k != partition_column}
+        statistics = self.statistics
+        for kind in ("minValues", "maxValues", "nullCount"):
+            statistics.get(kind, {}).pop(column, None)
+        changed = {"partitionValues": values, "stats": json.dumps(statistics)}
+        return AddedFile(action={**self.action, **changed})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One version in the history of a table."""
+
+    version: int
+    operation: str
+    parameters: Mapping[str, str]
+    user_metadata: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMetadata:
+    """What a table says about itself."""
+
+    schema: T.StructType
+    partition_columns: tuple[str, ...]
+    configuration: Mapping[str, str]
+    writer_features: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scratch:
+    """Files that were written beside a table's own, and what they hold, read back from them."""
+
+    files: tuple[AddedFile, ...]
+    read_back: DataFrame
+
+
+class Snapshot:
+    """One version of a table, whole."""
+
+    def __init__(self, java: Any, delta: DeltaLog) -> None:
+        self._java = java
+        self._delta = delta
+
+    @property
+    def version(self) -> int:
+        return int(self._java.version())
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a table at all. The snapshot of none has no transactions either."""
+        return self.version >= 0
+
+    @property
+    def metadata(self) -> TableMetadata:
+        return self._delta.metadata_of(self._java)
+
+    def transactions(self, prefix: str) -> dict[str, int]:
+        """The transaction versions whose application id starts with `prefix`."""
+        found = self._delta.to_list(self._java.setTransactions())
+        versions = {str(each.appId()): int(each.version()) for each in found}
+        return {name: version for name, version in versions.items() if name.startswith(prefix)}
+
+    def file_paths(self, containing: str) -> set[str]:
+        """The files that the table has, or had and still keeps for time travel.
+
+        `containing` is part of their paths, in characters that an address leaves as they are.
+        """
+        found: set[str] = set()
+        for files in (self._java.allFiles(), self._java.tombstones()):
+            paths = self._delta.frame(files.toDF()).select("path")
+            chosen = paths.where(paths["path"].contains(containing)).collect()
+            found.update(unquote(row["path"]) for row in chosen)
+        return found
+
+
+class Transaction:
+    """An optimistic transaction: what it read must still be so when it commits."""
+
+    def __init__(self, java: Any, delta: DeltaLog) -> None:
+        self._java = java
+        self._delta = delta
+
+    @property
+    def read_version(self) -> int:
+        return int(self._java.readVersion())
+
+    @property
+    def metadata(self) -> TableMetadata:
+        return self._delta.metadata_of(self._java)
+
+    def version_of(self, application: str) -> int | None:
+        """Reads a transaction version, and conflicts with whoever changes it meanwhile."""
+        version = int(self._java.txnVersion(application))
+        return None if version == -1 else version
+
+    def write(self, frame: DataFrame) -> list[AddedFile]:
+        return self._delta.added_files(self._java.writeFiles(frame._jdf))
+
+    def commit(
+        self,
+        files: Iterable[AddedFile],
+        versions: Mapping[str, int],
+        *,
+        query: str,
+        epoch: int,
+        user_metadata: str | None = None,
+    ) -> int:
+        """Adds the files and sets the transaction versions; the version that did it."""
+        jvm = self._delta.jvm
+        none = self._delta.none
+        actions = [self._delta.action(file) for file in files]
+        actions += [
+            jvm.org.apache.spark.sql.delta.actions.SetTransaction(application, version, none)
+            for application, version in versions.items()
+        ]
+        operation = jvm.org.apache.spark.sql.delta.DeltaOperations.StreamingUpdate(
+            jvm.org.apache.spark.sql.streaming.OutputMode.Append(),
+            query,
+            epoch,
+            none if user_metadata is None else jvm.scala.Some(user_metadata),
+        )
+        return int(self._java.commit(self._delta.scala_list(actions), operation))
+
+
+class DeltaLog:
+    """The log of the table at one path. The table need not exist yet."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.spark = spark
+        self.jvm = cast(Any, spark._jvm)
+        self._session: Any = spark._jsparkSession
+        _require_delta(self.jvm)
+        self.none = getattr(getattr(self.jvm.scala, "None$"), "MODULE$")
+        configuration = self._session.sessionState().newHadoopConf()
+        if ":" not in path.split("/", 1)[0]:
+            # The JVM's working folder need not be ours.
+            default = self.jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(configuration)
+            if default.getScheme() == "file":
+                path = os.path.abspath(path)
+        hadoop_path = self.jvm.org.apache.hadoop.fs.Path(path)
+        self._files = hadoop_path.getFileSystem(configuration)
+        self._path = self._files.makeQualified(hadoop_path)
+        self.path = str(self._path.toString())
+        self.is_local = self._path.toUri().getScheme() == "file"
+
+    # Reading
+
+    def forget(self) -> None:
+        """Drops what this JVM remembers: the folder may have been put back from a backup."""
+        self.jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(self._session, self._path)
+
+    def snapshot(self) -> Snapshot:
+        """The newest version, whoever wrote it: another process may have."""
+        return Snapshot(self._log().update(False, self.none, self.none), self)
+
+    def load(self, version: int | None = None) -> DataFrame:
+        reader = self.spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return reader.load(self.path)
+
+    def commits(self, newest: int | None = None) -> list[Commit]:
+        """The `newest` commits that the log still has, or all of them, newest first."""
+        table = self.jvm.io.delta.tables.DeltaTable.forPath(self._session, self.path)
+        history = self.frame(table.history() if newest is None else table.history(newest))
+        chosen = history.select("version", "operation", "operationParameters", "userMetadata")
+        return [
+            Commit(
+                version=row["version"],
+                operation=row["operation"],
+                parameters=row["operationParameters"] or {},
+                user_metadata=row["userMetadata"],
+            )
+            for row in chosen.collect()
+        ]
+
+    def commits_after(self, version: int) -> list[Commit]:
+        """The commits above `version` that the log still has, newest first."""
+        newest = max(1, self.snapshot().version - version)
+        while True:
+            found = self.commits(newest)
+            # Others may have committed since: then the oldest ones asked for are not among them.
+            if len(found) < newest or found[-1].version <= version + 1:
+                return [commit for commit in found if commit.version > version]
+            newest *= 2
+
+    # Writing
+
+    def begin(self) -> Transaction:
+        return Transaction(self._log().startTransaction(), self)
+
+    def create_or_grow(self, schema: T.StructType) -> None:
+        """Creates the table, or adds the columns that it lacks; no rows."""
+        nothing = self.spark.createDataFrame([], schema)
+        writer = nothing.write.format("delta").mode("append").option("mergeSchema", "true")
+        writer.save(self.path)
+
+    def delete(self, condition: Column) -> None:
+        table = self.jvm.io.delta.tables.DeltaTable.forPath(self._session, self.path)
+        table.delete(cast("Any", condition)._jc)
+
+    def stage(self, frame: DataFrame, partition_column: str) -> Scratch:
+        """Writes `frame` into the table's folder, but not into the table.
+
+        The files come from a transaction that is never committed, whose metadata have the frame's
+        schema and one partition column more than the table's.
+        """
+        log = self._log()
+        transaction = log.startTransaction()
+        metadata = transaction.metadata()
+        own = self.to_list(metadata.partitionColumns())
+        wide = metadata.copy(
+            metadata.id(),
+            metadata.name(),
+            metadata.description(),
+            metadata.format(),
+            frame._jdf.schema().asNullable().json(),
+            self.scala_list([partition_column, *own]),
+            metadata.configuration(),
+            metadata.createdTime(),
+        )
+        transaction.updateMetadata(wide, False)
+        with _many_writers(frame.sparkSession):
+            written = transaction.writeFiles(frame._jdf)
+        described = self.jvm.org.apache.spark.sql.delta.DummySnapshot(
+            log.logPath(), log, wide, self.none, self.jvm.scala.Some(transaction.protocol())
+        )
+        return Scratch(
+            files=tuple(self.added_files(written)),
+            read_back=self.frame(log.createDataFrame(described, written, False, self.none)),
+        )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Alone between check and commit; see file_lock.py. Other file systems need no lock."""
+        if not self.is_local:
+            yield
+            return
+        with jvm_file_lock(self.jvm, f"{self._path.toUri().getPath()}/{LOCK_FILE}"):
+            yield
+
+    # The folder
+
+    def entries(self) -> list[str]:
+        """The names in the table's folder; none when it does not exist. BadInput for a file."""
+        if not self._files.exists(self._path):
+            return []
+        if not self._files.getFileStatus(self._path).isDirectory():
+            raise BadInput(f"{self.path} is a file, not a folder")
+        return [str(each.getPath().getName()) for each in self._files.listStatus(self._path)]
+
+    def files_below(self, directory: str) -> list[str]:
+        """Every file below a directory of the table's folder, relative to that folder."""
+        root = self._child(directory)
+        if not self._files.exists(root):
+            return []
+        found: list[str] = []
+        iterator = self._files.listFiles(root, True)
+        while iterator.hasNext():
+            found.append(str(iterator.next().getPath().toString())[len(self.path) + 1 :])
+        return found
+
+    def remove(self, relative: str) -> None:
+        """Removes a file or a whole directory from the table's folder."""
+        self._files.delete(self._child(relative), True)
+
+    def partition_directory(self, column: str, value: str) -> str:
+        """The name that Spark gives to the directory of a partition value."""
+        catalog = self.jvm.org.apache.spark.sql.catalyst.catalog
+        return f"{column}={catalog.ExternalCatalogUtils.escapePathName(value)}"
+
+    # Conversions
+
+    def frame(self, java: Any) -> DataFrame:
+        from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+        return ClassicDataFrame(java, self.spark)
+
+    def scala_list(self, items: Sequence[Any]) -> Any:
+        collected = self.jvm.java.util.ArrayList()
+        for item in items:
+            collected.add(item)
+        return self.jvm.scala.jdk.javaapi.CollectionConverters.asScala(collected).toList()
+
+    def to_list(self, scala: Any) -> list[Any]:
+        return list(self.jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala))
+
+    def action(self, file: AddedFile) -> Any:
+        text = json.dumps({"add": file.action})
+        return self.jvm.org.apache.spark.sql.delta.actions.Action.fromJson(text)
+
+    def added_files(self, actions: Any) -> list[AddedFile]:
+        documents = (json.loads(each.json()) for each in self.to_list(actions))
+        return [AddedFile(action=document["add"]) for document in documents]
+
+    def metadata_of(self, java: Any) -> TableMetadata:
+        metadata, protocol = java.metadata(), java.protocol()
+        configuration = self.jvm.scala.jdk.javaapi.CollectionConverters.asJava(
+            metadata.configuration()
+        )
+        schema = T.StructType.fromJson(json.loads(metadata.schemaString()))
+        return TableMetadata(
+            schema=schema,
+            partition_columns=tuple(self.to_list(metadata.partitionColumns())),
+            configuration=dict(configuration),
+            writer_features=frozenset(protocol.getWriterFeatures() or ()),
+        )
+
+    def _child(self, relative: str) -> Any:
+        return self.jvm.org.apache.hadoop.fs.Path(self._path, relative)
+
+    def _log(self) -> Any:
+        # Delta asks for the active session; a thread that Spark called us on has none of its own.
+        self.jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._session)
+        return self.jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._session, self.path)
+
+
+@contextmanager
+def _many_writers(spark: SparkSession) -> Iterator[None]:
+    """Our own sessions have the setting; a user's gets it for the length of the write."""
+    name = "spark.sql.maxConcurrentOutputFileWriters"
+    before = spark.conf.get(name, "0")
+    if before is not None and int(before) > 0:
+        yield
+        return
+    spark.conf.set(name, str(WRITERS_OPEN_MAX))
+    try:
+        yield
+    finally:
+        spark.conf.unset(name)
+
+
+def _require_delta(jvm: Any) -> None:
+    from py4j.java_gateway import JavaClass
+
+    if not isinstance(jvm.org.apache.spark.sql.delta.DeltaLog, JavaClass):
+        raise Unavailable(
+            "this Spark session has no Delta Lake on its driver's class path",
+            hint="add delta-spark_4.1_2.13 and delta-storage 4.4.0 to spark.jars and to "
+            "spark.driver.extraClassPath, set spark.sql.extensions="
+            "io.delta.sql.DeltaSparkSessionExtension and spark.sql.catalog.spark_catalog="
+            "org.apache.spark.sql.delta.catalog.DeltaCatalog, or use `lossless run`",
+        )

@@ -1,0 +1,250 @@
+"""What a task does with its share of a batch: COPY it into the staging tables, give a receipt.
+
+Rows arrive as Arrow and leave as CSV, both made by C++: no Python object per row. A task stages in
+one transaction of its own, which commits before the receipt is given; rows of an attempt whose
+receipt never reached the driver stay where they are and are never inserted.
+
+A row that PostgreSQL cannot store (the character NUL, text that is not UTF-8, more characters than
+the column takes, a null where none may be) would fail the batch for ever. It becomes a dead letter:
+its value is the row as JSON, since the record's own bytes are gone by now, and its headers say why
+and where the record itself is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import functions as F
+
+from lossless.pipeline.outcomes import DEAD_LETTER, PROVENANCE, is_dead, provenance_hash
+from lossless.pipeline.sinks.postgres_connection import connect, failing_as_task
+from lossless.pipeline.sinks.postgres_text import csv, printable, unstorable, without_nul
+from lossless.pipeline.sinks.postgres_types import (
+    PROVENANCE_COLUMNS,
+    StagedColumn,
+    copied,
+    hex_text,
+    json_text,
+    own_fields,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+ATTEMPT = "_lossless_attempt"
+HASH = "_lossless_hash"
+LETTER_COLUMNS = ("key", "value", "record_headers", "headers")
+RECEIPT_SCHEMA = (
+    "attempt long, topic_id string, partition int, "
+    "rows long, rows_hash long, dead long, dead_hash long, refused boolean"
+)
+# Dead letters wait here while the rows' COPY holds the connection; more of them go to disk.
+SPOOL_BYTES_MAX = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagingTask:
+    """Everything a task needs. It travels pickled, so that no plan or log shows the DSN."""
+
+    dsn: str = field(repr=False)
+    pipeline: str
+    rows_copy: str  # COPY … FROM STDIN, for the rows and for the dead letters
+    dead_copy: str
+    columns: Sequence[StagedColumn]
+    with_hash: bool  # stage the hash too, for rows that must be counted by distinct offset
+
+
+def projected(outcomes: DataFrame, rows: StructType) -> DataFrame:
+    """Outcomes as tasks take them: copyable columns, provenance, hash, the dead letter's parts."""
+    topic_id, partition, offset, timestamp = (
+        F.col(f"{PROVENANCE}.{part}") for part in ("topic_id", "partition", "offset", "timestamp")
+    )
+    source = zip((topic_id, partition, offset, timestamp), PROVENANCE_COLUMNS, strict=True)
+    letter = F.col(DEAD_LETTER)
+    return outcomes.select(
+        # Positional names: the rows' own columns may be called anything.
+        *(copied(one).alias(f"row_{number}") for number, one in enumerate(own_fields(rows))),
+        *(column.alias(name) for column, name in source),
+        provenance_hash(topic_id, partition, offset).alias(HASH),
+        is_dead().alias("dead"),
+        hex_text(letter["key"]).alias("key"),
+        hex_text(letter["value"]).alias("value"),
+        json_text(letter["record_headers"]).alias("record_headers"),
+        json_text(letter["headers"]).alias("headers"),
+    )
+
+
+def staging(task: StagingTask) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for mapInArrow."""
+
+    def stage_in_postgres(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with failing_as_task():
+            yield from _stage(task, batches)
+
+    return stage_in_postgres
+
+
+def _stage(task: StagingTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    context = TaskContext.get()
+    assert context is not None
+    attempt = context.taskAttemptId()
+    filled = (batch for batch in batches if batch.num_rows)
+    first = next(filled, None)
+    if first is None:
+        return
+    receipts = _Receipts()
+    with (
+        tempfile.SpooledTemporaryFile(SPOOL_BYTES_MAX) as spool,
+        connect(task.dsn) as connection,
+    ):
+        connection.execute("SET TIME ZONE 'UTC'")
+        with connection.cursor().copy(task.rows_copy) as copy:
+            for batch in itertools.chain([first], filled):
+                dead = batch.column("dead")
+                letters = [batch.filter(dead)]
+                rows, refused = _refuse(task.columns, batch.filter(pc.invert(dead)))
+                if refused is not None:
+                    letters.append(refused)
+                    receipts.refused = True
+                receipts.add("rows", rows)
+                copy.write(csv(_row_values(task, attempt, rows)))
+                for some in letters:
+                    receipts.add("dead", some)
+                    spool.write(csv(_letter_values(task, attempt, some)))
+        spool.seek(0)
+        if chunk := spool.read(SPOOL_BYTES_MAX):
+            with connection.cursor().copy(task.dead_copy) as copy:
+                while chunk:
+                    copy.write(chunk)
+                    chunk = spool.read(SPOOL_BYTES_MAX)
+    # Leaving the connection committed: only now is there something to give a receipt for.
+    yield receipts.batch(attempt)
+
+
+def _row_values(task: StagingTask, attempt: int, rows: pa.RecordBatch) -> list[pa.Array]:
+    names = [*(f"row_{number}" for number in range(len(task.columns))), *PROVENANCE_COLUMNS]
+    return _marked(task, attempt, rows, [rows.column(name) for name in names])
+
+
+def _letter_values(task: StagingTask, attempt: int, letters: pa.RecordBatch) -> list[pa.Array]:
+    columns = [letters.column(name) for name in PROVENANCE_COLUMNS]
+    columns.append(pa.repeat(task.pipeline, len(letters)))
+    columns += [letters.column("key"), letters.column("value")]
+    columns += [without_nul(letters.column(name)) for name in ("record_headers", "headers")]
+    return _marked(task, attempt, letters, columns)
+
+
+def _marked(
+    task: StagingTask, attempt: int, batch: pa.RecordBatch, columns: list[pa.Array]
+) -> list[pa.Array]:
+    """The columns with what tells attempts apart in front, and the hash at the end if wanted."""
+    hashes = [batch.column(HASH)] if task.with_hash else []
+    return [pa.repeat(attempt, len(batch)), *columns, *hashes]
+
+
+def _refuse(
+    columns: Sequence[StagedColumn], rows: pa.RecordBatch
+) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """The rows that can be stored, and dead letters in place of those that cannot."""
+    reasons: dict[int, str] = {}
+    for number, column in enumerate(columns):
+        for mask, reason in unstorable(column, rows.column(f"row_{number}")):
+            for row in pc.indices_nonzero(mask.fill_null(False)).to_pylist():
+                reasons.setdefault(row, f"column {column.name} {reason}")
+    if not reasons:
+        return rows, None
+    refused = rows.take(pa.array(list(reasons)))
+    keep = pa.array([row not in reasons for row in range(len(rows))])
+    return rows.filter(keep), _as_letters(columns, refused, list(reasons.values()))
+
+
+def _as_letters(
+    columns: Sequence[StagedColumn], refused: pa.RecordBatch, reasons: list[str]
+) -> pa.RecordBatch:
+    own = [printable(refused.column(f"row_{number}")) for number in range(len(columns))]
+    values, headers = [], []
+    for row, reason in enumerate(reasons):
+        document = {column.name: own[number][row] for number, column in enumerate(columns)}
+        values.append("\\x" + json.dumps(document, default=str).encode().hex())
+        headers.append(
+            json.dumps(
+                {
+                    "kafka_dlt-original-partition": str(
+                        refused.column(f"{PROVENANCE}_partition")[row].as_py()
+                    ),
+                    "kafka_dlt-original-offset": str(
+                        refused.column(f"{PROVENANCE}_offset")[row].as_py()
+                    ),
+                    "kafka_dlt-exception-fqcn": "lossless.pipeline.sinks.postgres.Unstorable",
+                    "kafka_dlt-exception-message": f"PostgreSQL cannot store the row: {reason}; "
+                    "the value of this letter is the row as JSON, not the record",
+                }
+            )
+        )
+    for name, texts in (("value", values), ("headers", headers)):
+        place = refused.schema.get_field_index(name)
+        kind = refused.schema.field(place).type
+        refused = refused.set_column(place, name, pa.array(texts, kind))
+    return refused
+
+
+class _Receipts:
+    """What a task has staged so far, by source partition."""
+
+    def __init__(self) -> None:
+        self.refused = False
+        self._sums: dict[tuple[str, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+
+    def add(self, kind: str, batch: pa.RecordBatch) -> None:
+        if not len(batch):
+            return
+        topic_id, partition, *_ = PROVENANCE_COLUMNS
+        # Arrow's sum of 64-bit integers wraps around, as a sum modulo 2^64 should.
+        grouped = (
+            pa.Table.from_batches([batch.select([topic_id, partition, HASH])])
+            .group_by([topic_id, partition])
+            .aggregate([(HASH, "count"), (HASH, "sum")])
+        )
+        for one in grouped.to_pylist():
+            sums = self._sums[one[topic_id], one[partition]]
+            sums[kind] += one[f"{HASH}_count"]
+            sums[f"{kind}_hash"] += one[f"{HASH}_sum"]
+
+    def batch(self, attempt: int) -> pa.RecordBatch:
+        columns = ("rows", "rows_hash", "dead", "dead_hash")
+        return pa.RecordBatch.from_pylist(
+            [
+                {
+                    "attempt": attempt,
+                    "topic_id": topic_id,
+                    "partition": partition,
+                    **{column: _signed(sums[column]) for column in columns},
+                    "refused": self.refused,
+                }
+                for (topic_id, partition), sums in self._sums.items()
+            ],
+            pa.schema(
+                [
+                    ("attempt", pa.int64()),
+                    ("topic_id", pa.string()),
+                    ("partition", pa.int32()),
+                    *((column, pa.int64()) for column in columns),
+                    ("refused", pa.bool_()),
+                ]
+            ),
+        )
+
+
+def _signed(value: int) -> int:
+    """The number modulo 2^64 as Spark's long holds it."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -1,0 +1,243 @@
+"""The tables of the PostgreSQL sink: how they are made, looked at and thrown away."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lossless.errors import BadInput
+from lossless.pipeline.sinks.postgres_connection import TableName, psycopg, sql
+from lossless.pipeline.sinks.postgres_staging import ATTEMPT, HASH, LETTER_COLUMNS
+from lossless.pipeline.sinks.postgres_types import PROVENANCE_COLUMNS, TableColumn
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+LEDGER = "lossless_ledger"
+HISTORY = "lossless_ledger_history"
+STAGING_PREFIX = "lossless_staging"
+# The columns of <table>_dlt, in the order in which tasks copy them.
+LETTER_TABLE: Mapping[str, str] = {
+    **PROVENANCE_COLUMNS,
+    "pipeline": "text",
+    **dict(zip(LETTER_COLUMNS, ("bytea", "bytea", "jsonb", "jsonb"), strict=True)),
+}
+# A straggling attempt holds its staging table a little longer: the next sweep will get it.
+SWEEP_LOCK_TIMEOUT = "100ms"
+
+_COLUMNS = """
+SELECT c.relkind::text, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+       a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> '',
+       a.attidentity = 'a' OR a.attgenerated <> ''
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+WHERE n.nspname = %s AND c.relname = %s
+ORDER BY a.attnum
+"""
+
+
+def resolved(connection: Connection[Any], table: TableName) -> TableName:
+    """The table with its schema: executors may have another search path than the driver."""
+    if table.schema:
+        return table
+    row = connection.execute("SELECT current_schema()").fetchone()
+    if not row or not row[0]:
+        raise BadInput(
+            f"the user's search path has no schema for the table {table.name}",
+            hint="name it as schema.table",
+        )
+    return TableName(row[0], table.name)
+
+
+def columns(connection: Connection[Any], table: TableName) -> list[TableColumn]:
+    """The columns of the table; none when it does not exist."""
+    found = connection.execute(_COLUMNS, [table.schema, table.name]).fetchall()
+    if found and found[0][0] not in ("r", "p"):
+        raise BadInput(f"{table} is not a table", hint="a view or a foreign table cannot be a sink")
+    return [
+        TableColumn(
+            name=name, type=kind, not_null=not_null, filled_by_server=filled, read_only=read_only
+        )
+        for _, name, kind, not_null, filled, read_only in found
+    ]
+
+
+def lock_tables(connection: Connection[Any], table: TableName) -> None:
+    """Until the end of the transaction: drivers that create the same tables take turns.
+
+    IF NOT EXISTS alone does not do it: of two at once, one fails.
+    """
+    connection.execute(
+        "SELECT pg_advisory_xact_lock(hashtext('lossless'), hashtext(%s))", [table.schema]
+    )
+
+
+def create_tables(connection: Connection[Any], table: TableName, needed: Mapping[str, str]) -> None:
+    """Everything that is not there yet; `needed` are the columns of the table."""
+    _create(connection, table.identifier, needed)
+    _create(connection, table.dead_letters, LETTER_TABLE)
+    connection.execute(
+        sql.SQL(
+            "CREATE TABLE IF NOT EXISTS {} (pipeline text PRIMARY KEY, target text NOT NULL, "
+            "sequence bigint NOT NULL, ledger jsonb NOT NULL)"
+        ).format(table.beside(LEDGER))
+    )
+    connection.execute(
+        sql.SQL(
+            "CREATE TABLE IF NOT EXISTS {} (pipeline text, sequence bigint, "
+            "committed_at timestamptz NOT NULL, entry jsonb NOT NULL, "
+            "PRIMARY KEY (pipeline, sequence))"
+        ).format(table.beside(HISTORY))
+    )
+
+
+def _create(connection: Connection[Any], table: sql.Identifier, needed: Mapping[str, str]) -> None:
+    definitions = [_definition(name, kind) for name, kind in needed.items()]
+    connection.execute(
+        sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, sql.SQL(", ").join(definitions))
+    )
+
+
+def add_columns(connection: Connection[Any], table: TableName, new: Mapping[str, str]) -> None:
+    for name, kind in new.items():
+        connection.execute(
+            sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {}").format(
+                table.identifier, _definition(name, kind)
+            )
+        )
+
+
+def _definition(name: str, kind: str) -> sql.Composed:
+    # Types come from this package's own tables, never from a user.
+    return sql.Identifier(name) + sql.SQL(f" {kind}")
+
+
+def _list(names: Collection[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True, eq=False)
+class StagingTables:
+    """The pair of tables that one batch is staged in. Lives as long as somebody may commit it."""
+
+    table: TableName
+    prefix: str
+    row_columns: Sequence[str]
+    with_hash: bool
+
+    @classmethod
+    def fresh(
+        cls, table: TableName, pipeline: str, own: Sequence[str], *, with_hash: bool
+    ) -> StagingTables:
+        return cls(
+            table=table,
+            prefix=f"{staging_prefix(pipeline)}{secrets.token_hex(8)}",
+            row_columns=[*own, *PROVENANCE_COLUMNS],
+            with_hash=with_hash,
+        )
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return f"{self.prefix}_rows", f"{self.prefix}_dead"
+
+    @property
+    def rows(self) -> sql.Identifier:
+        return self.table.beside(self.names[0])
+
+    @property
+    def dead(self) -> sql.Identifier:
+        return self.table.beside(self.names[1])
+
+    def create(self, connection: Connection[Any], pipeline: str) -> None:
+        """With the types of the tables they will be inserted into, and none of the rules."""
+        hashed = sql.SQL(", 0::bigint AS {}").format(sql.Identifier(HASH))
+        for staging, target, names in self._pairs():
+            connection.execute(
+                sql.SQL(
+                    "CREATE UNLOGGED TABLE {} WITH (autovacuum_enabled = false) AS "
+                    "SELECT 0::bigint AS {}, {}{} FROM {} WITH NO DATA"
+                ).format(
+                    staging,
+                    sql.Identifier(ATTEMPT),
+                    _list(names),
+                    hashed if self.with_hash else sql.SQL(""),
+                    target,
+                )
+            )
+            remark = f"staging of the Lossless pipeline {pipeline}; can be dropped when it is idle"
+            connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(staging, remark))
+
+    def copies(self) -> tuple[str, str]:
+        """The statements that tasks send, for rows and for dead letters."""
+        rows, dead = (
+            sql.SQL("COPY {} FROM STDIN (FORMAT csv, ENCODING 'UTF8')").format(staging).as_string()
+            for staging in (self.rows, self.dead)
+        )
+        return rows, dead
+
+    def insert(self, connection: Connection[Any], attempts: Sequence[int]) -> tuple[int, int]:
+        """Copies what these attempts staged to where readers look; how many of each."""
+        rows, dead = (
+            connection.execute(
+                sql.SQL("INSERT INTO {} ({names}) SELECT {names} FROM {} WHERE {}").format(
+                    target, staging, staged_by(attempts), names=_list(names)
+                )
+            ).rowcount
+            for staging, target, names in self._pairs()
+        )
+        return rows, dead
+
+    def count(self, connection: Connection[Any], attempts: Sequence[int]) -> tuple[int, int]:
+        """How much of what these attempts staged is there."""
+        query = sql.SQL(
+            "SELECT (SELECT count(*) FROM {rows} WHERE {which}), "
+            "(SELECT count(*) FROM {dead} WHERE {which})"
+        ).format(rows=self.rows, dead=self.dead, which=staged_by(attempts))
+        row = connection.execute(query).fetchone()
+        assert row is not None
+        return row[0], row[1]
+
+    def _pairs(self) -> list[tuple[sql.Identifier, sql.Identifier, Sequence[str]]]:
+        return [
+            (self.rows, self.table.identifier, self.row_columns),
+            (self.dead, self.table.dead_letters, list(LETTER_TABLE)),
+        ]
+
+
+def staged_by(attempts: Sequence[int], alias: str | None = None) -> sql.Composed:
+    """The condition for rows of these attempts."""
+    column = sql.Identifier(alias, ATTEMPT) if alias else sql.Identifier(ATTEMPT)
+    return sql.SQL("{} = ANY({}::bigint[])").format(column, list(attempts))
+
+
+def staging_prefix(pipeline: str) -> str:
+    # A pipeline's name can be longer than an identifier, and of other characters.
+    return f"{STAGING_PREFIX}_{hashlib.sha256(pipeline.encode()).hexdigest()[:12]}_"
+
+
+def drop_staging(
+    connection: Connection[Any], table: TableName, pipeline: str, keep: Collection[StagingTables]
+) -> None:
+    """Drops the pipeline's staging tables but for those in `keep` and those in use right now."""
+    kept = {name for tables in keep for name in tables.names}
+    found = connection.execute(
+        "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND starts_with(c.relname, %s) AND c.relkind = 'r'",
+        [table.schema, staging_prefix(pipeline)],
+    ).fetchall()
+    connection.commit()
+    for (name,) in found:
+        if name in kept:
+            continue
+        # In use by a straggler, or dropped by somebody else meanwhile: both are fine.
+        with (
+            suppress(psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected),
+            connection.transaction(),
+        ):
+            connection.execute("SELECT set_config('lock_timeout', %s, true)", [SWEEP_LOCK_TIMEOUT])
+            connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table.beside(name)))

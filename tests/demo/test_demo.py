@@ -1,0 +1,140 @@
+"""The real command, small: its last line, its exit code, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lossless.engines.waiting import wait_until
+
+RECORDS = 20_000
+# A minute on an idle machine; many times that beside other work.
+DEMO_S_MAX = 900
+pytestmark = pytest.mark.timeout(DEMO_S_MAX + 60)
+LAST_LINE = re.compile(r"(\d+) acknowledged, (\d+) stored, (\d+) lost, (\d+) duplicated")
+# Every process that the demo starts inherits it, so that none can hide.
+MARK = "LOSSLESS_DEMO_TEST"
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A demo whose processes and temporary files can be told from everybody else's."""
+
+    mark: str
+    temporary: Path
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "lossless", "demo", "--records", str(RECORDS), *options],
+            env={**os.environ, MARK: self.mark, "TMPDIR": str(self.temporary)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def processes(self) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if (
+                    process.status() != psutil.STATUS_ZOMBIE
+                    and process.environ().get(MARK) == self.mark
+                ):
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
+    def assert_nothing_left(self) -> None:
+        assert self.processes() == []
+        assert list(self.temporary.iterdir()) == []
+
+
+@pytest.fixture
+def marked(tmp_path: Path) -> Iterator[Marked]:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    demo = Marked(uuid.uuid4().hex, temporary)
+    yield demo
+    for process in demo.processes():
+        process.kill()
+
+
+def test_everything_acknowledged_is_stored_once_though_leader_and_driver_die(
+    marked: Marked,
+) -> None:
+    demo = marked.start()
+    out, told = demo.communicate(timeout=DEMO_S_MAX)
+    assert demo.returncode == 0, told
+    assert out.splitlines()[-1] == f"{RECORDS} acknowledged, {RECORDS} stored, 0 lost, 0 duplicated"
+    assert re.search(r"kill -9 of broker \d, leader of shop.orders-0\n.* is gone \(SIGKILL\)", told)
+    left = re.search(r"the checkpoint it left has (\d+) batches planned and (\d+) finished", told)
+    assert left, told
+    assert int(left[1]) == int(left[2]) + 1
+    marked.assert_nothing_left()
+
+
+def test_usual_settings_lose_and_duplicate_and_every_order_is_named(
+    marked: Marked, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    demo = marked.start("--careless", "--keep", str(kept))
+    out, told = demo.communicate(timeout=DEMO_S_MAX)
+    assert demo.returncode == 1, told
+    matched = LAST_LINE.fullmatch(out.splitlines()[-1])
+    assert matched, out
+    acknowledged, stored, lost, duplicated = map(int, matched.groups())
+    assert acknowledged == RECORDS
+    assert lost > 0
+    assert duplicated > 0
+    assert stored == acknowledged - lost
+    judged = json.loads((kept / "judged.json").read_text())
+    assert len(judged["lost"]) == lost
+    assert sum(order["copies"] - 1 for order in judged["duplicated"]) == duplicated
+    # Who was lost was acknowledged, at the place that is named.
+    lines = [line for file in kept.glob("producers/*") for line in file.read_text().splitlines()]
+    events = [json.loads(line) for line in lines]
+    places = {
+        (int(e["key"]), e["partition"], e["offset"])
+        for e in events
+        if e["name"] == "producer_send_success"
+    }
+    for order in judged["lost"]:
+        assert (order["order"], order["partition"], order["offset"]) in places
+    first = judged["lost"][0]
+    assert re.search(rf"{first['order']} +{first['partition']} +{first['offset']} +0", out)
+    marked.assert_nothing_left()
+
+
+def test_ctrl_c_in_the_middle_leaves_nothing(marked: Marked) -> None:
+    demo = marked.start()
+
+    def in_the_middle() -> bool:
+        """Three brokers, producers and a driver with its JVM are running."""
+        commands = [" ".join(process.cmdline()) for process in running()]
+        brokers = sum("kafka.Kafka" in command for command in commands)
+        return brokers == 3 and any("org.apache.spark" in command for command in commands)
+
+    def running() -> list[psutil.Process]:
+        assert demo.poll() is None
+        return marked.processes()
+
+    assert wait_until(in_the_middle, timeout_s=DEMO_S_MAX)
+    demo.send_signal(signal.SIGINT)
+    out, told = demo.communicate(timeout=DEMO_S_MAX)
+    assert demo.returncode == 130, told
+    assert out == ""
+    assert "Traceback" not in told
+    marked.assert_nothing_left()

@@ -1,0 +1,258 @@
+"""What an audit shows: terminal, JSON, Parquet and HTML, from one report."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from audited_world import BUCKET_MS, STORED, World
+from rich.console import Console
+
+from lossless.errors import BadInput
+from lossless.pipeline.audit import AuditReport, Finding, FindingKind, Reported, Verdict
+from lossless.pipeline.audit.balance import balance_acknowledged
+from lossless.pipeline.audit.export import to_json, worst, write_parquet
+from lossless.pipeline.audit.html import to_html
+from lossless.pipeline.audit.naming import in_bucket, name_records
+from lossless.pipeline.audit.reports import choose_bucket_ms
+from lossless.pipeline.audit.summary import (
+    AuditedPartition,
+    add_buckets,
+    buckets_of,
+    coalesce,
+    how_reported,
+    merge,
+    summarise,
+    verdict_of,
+)
+from lossless.pipeline.audit.terminal import FINDINGS_MAX, LINES_MAX, render
+from lossless.pipeline.audit.wording import conclusion, key_of
+
+
+def report_of(world: World) -> AuditReport:
+    examination = world.examine()
+    balance = balance_acknowledged(examination) if world.acknowledged is not None else None
+    findings = [
+        in_bucket(f, BUCKET_MS) for f in name_records(examination, world.differences(examination))
+    ]
+    partition = AuditedPartition(examination=examination, acknowledged=balance, findings=findings)
+    lines = merge([buckets_of(partition)])
+    return AuditReport(
+        pipeline="orders",
+        sink="delta table ./warehouse/orders",
+        audited_at_ms=1_700_000_000_000,
+        sequence=3,
+        bucket_ms=BUCKET_MS,
+        reported=how_reported([partition]),
+        verdict=verdict_of(findings, ()),
+        buckets=lines,
+        partitions=[summarise(partition)],
+        total=add_buckets(lines),
+        findings=findings,
+        notes=["a note"],
+        undecided=(),
+    )
+
+
+@pytest.fixture
+def world() -> World:
+    made = World(fate=dict.fromkeys(range(100), STORED), commits=[50, 100])
+    made.acknowledged = list(range(100))
+    return made
+
+
+@pytest.fixture
+def damaged(world: World) -> AuditReport:
+    world.rows.remove(17)
+    world.rows.append(55)
+    return report_of(world)
+
+
+def terminal(report: AuditReport) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    for part in render(report):
+        console.print(part)
+    output = console.file
+    assert isinstance(output, io.StringIO)
+    return output.getvalue()
+
+
+def test_the_last_line_says_what_was_acknowledged_stored_lost_and_duplicated(
+    world: World,
+) -> None:
+    report = report_of(world)
+    last = terminal(report).splitlines()[-1].strip()
+    assert last == "100 acknowledged, 100 stored, 0 lost, 0 duplicated"
+
+
+def test_the_terminal_marks_the_buckets_that_do_not_balance_and_names_the_records(
+    damaged: AuditReport,
+) -> None:
+    lines = terminal(damaged).splitlines()
+    assert sum("✗" in line for line in lines) == 2 + 1  # two buckets and the total
+    assert any("missing from the table" in line and "key-17" in line for line in lines)
+    assert any("duplicated in the table" in line and "key-55" in line for line in lines)
+    assert lines[-1].strip() == "100 acknowledged, 99 stored, 1 lost, 1 duplicated"
+
+
+@pytest.mark.parametrize(
+    ("reported", "says"),
+    [
+        (Reported.NO, "acknowledged not reported, 100 stored, 0 missing, 0 duplicated"),
+        (
+            Reported.PARTLY,
+            "100 acknowledged (partially reported), 100 stored, 0 missing, 0 duplicated",
+        ),
+    ],
+)
+def test_nothing_is_called_not_lost_that_nobody_reported(
+    world: World, reported: Reported, says: str
+) -> None:
+    report = replace(report_of(world), reported=reported)
+    assert conclusion(report) == says
+    assert "lost" not in terminal(report)
+
+
+def test_every_line_of_the_balance_adds_up(damaged: AuditReport) -> None:
+    for line in (*damaged.buckets, damaged.total):
+        outcomes = line.stored + line.filtered + line.dead + line.in_flight + line.explained
+        assert line.logged == outcomes + line.missing
+        assert line.acknowledged == line.logged + line.lost_before_log
+
+
+def test_many_buckets_are_added_up_into_a_readable_number(damaged: AuditReport) -> None:
+    one = damaged.buckets[0]
+    many = [replace(one, start_ms=i * 1_000) for i in range(1_000)]
+    few = coalesce(many, LINES_MAX)
+    assert len(few) <= LINES_MAX
+    assert sum(b.logged for b in few) == sum(b.logged for b in many)
+    shown = terminal(replace(damaged, buckets=many, bucket_ms=1_000))
+    assert "by 25s" in shown
+
+
+def test_many_findings_are_cut_short_in_the_terminal_and_complete_in_json(
+    damaged: AuditReport,
+) -> None:
+    many = replace(damaged, findings=[damaged.findings[0]] * 500)
+    assert f"500 findings, the first {FINDINGS_MAX} of them" in terminal(many)
+    assert len(json.loads(to_json([many]))["audits"][0]["findings"]) == 500
+
+
+def test_json_has_everything(damaged: AuditReport) -> None:
+    document = json.loads(to_json([damaged]))
+    assert document["verdict"] == "not balanced"
+    (audit,) = document["audits"]
+    assert audit["conclusion"] == conclusion(damaged)
+    assert audit["total"]["lost"] == 1
+    assert len(audit["buckets"]) == len(damaged.buckets)
+    missing = next(f for f in audit["findings"] if f["kind"] == "missing from the table")
+    assert (missing["topic"], missing["partition"], missing["offset"]) == ("orders", 0, 17)
+    assert missing["key"] == "key-17"
+    assert audit["partitions"][0]["next_offset"] == 100
+
+
+def test_parquet_has_buckets_and_findings(damaged: AuditReport, tmp_path: Path) -> None:
+    write_parquet([damaged], tmp_path / "audit")
+    buckets = pq.read_table(tmp_path / "audit" / "buckets.parquet").to_pylist()
+    findings = pq.read_table(tmp_path / "audit" / "findings.parquet").to_pylist()
+    assert sum(b["stored"] for b in buckets) == 99
+    assert {(f["kind"], f["offset"]) for f in findings} == {
+        (FindingKind.MISSING.value, 17),
+        (FindingKind.DUPLICATED.value, 55),
+    }
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="cannot be written"):
+        write_parquet([damaged], tmp_path / "file" / "audit")
+
+
+class Page(HTMLParser):
+    """Collects what a page refers to, and checks that its tags close."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.fetched += [v or "" for name, v in attrs if name in ("src", "href")]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.fetched += [v or "" for name, v in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_html_is_one_file_that_fetches_nothing_and_has_plots_and_findings(
+    damaged: AuditReport,
+) -> None:
+    strange = Finding(
+        kind=FindingKind.MISSING,
+        topic="<script>alert(1)</script>",
+        topic_id="id",
+        partition=0,
+        offset=1,
+        key=b"\xff\x00",
+    )
+    text = to_html([replace(damaged, findings=[*damaged.findings, strange])])
+    page = Page()
+    page.feed(text)
+    assert page.open == []
+    assert page.fetched == []
+    assert "script" not in page.tags
+    assert page.tags.count("svg") == 2
+    assert conclusion(damaged) in text
+    assert "key-17" in text
+    assert "0xff00" in text
+    assert "@import" not in text
+    assert "url(" not in text
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_html_of_a_balanced_audit_says_that_there_is_no_gap(world: World) -> None:
+    text = to_html([report_of(world)])
+    assert "✓ balanced" in text
+    assert "every record is stored" in text
+    assert "Findings" not in text
+
+
+def test_html_of_an_audit_without_records_can_be_written() -> None:
+    assert "orders" in to_html([report_of(World(fate={}, commits=[0]))])
+
+
+def test_one_pipeline_out_of_balance_decides_for_all() -> None:
+    assert worst([Verdict.BALANCED, Verdict.UNDECIDED]) is Verdict.UNDECIDED
+    assert worst([Verdict.UNDECIDED, Verdict.NOT_BALANCED]) is Verdict.NOT_BALANCED
+    assert worst([Verdict.BALANCED]) is Verdict.BALANCED
+
+
+def test_a_key_is_shown_as_text_where_it_is_text() -> None:
+    finding = Finding(kind=FindingKind.MISSING, topic="t", topic_id="i", partition=0)
+    assert key_of(finding) == ""
+    assert key_of(replace(finding, key=b"order-1")) == "order-1"
+    assert key_of(replace(finding, key=b"\x00\x01")) == "0x0001"
+
+
+def test_the_width_of_a_bucket_is_chosen_by_the_span_and_by_the_reports() -> None:
+    def width(wanted: int | None, unit: int | None, span: tuple[int, int] | None) -> int:
+        return choose_bucket_ms(wanted, unit, lambda: span)[0]
+
+    assert width(None, None, (0, 35_000)) == 1_000
+    assert width(None, None, (0, 3_600_000)) == 300_000
+    assert width(None, 60_000, (0, 35_000)) == 60_000
+    assert width(None, None, (0, 400 * 86_400_000)) == 10 * 86_400_000
+    assert width(None, None, None) == 60_000
+    assert width(90, None, None) == 90_000
+    assert width(90, 60_000, None) == 120_000
+    with pytest.raises(BadInput):
+        width(0, None, None)
