@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import statistics
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,15 @@ from typing import TYPE_CHECKING
 
 import click
 import psycopg
+from tests.postgres_server import SUPERUSER, running_postgres
 
 from benchmarks import orders, peers
-from benchmarks.measure import Result, compare, console, report, seconds
-from benchmarks.postgres import postgres
+from benchmarks.measure import Result, compare, console, report
+from lossless.contract import load_contract
 from lossless.engines import cluster
 from lossless.jars import jars
 from lossless.pipeline.audit import audit
+from lossless.pipeline.audit.model import Verdict
 from lossless.pipeline.events import Committed, Event, unobserved
 from lossless.pipeline.pipeline import Pipeline
 from lossless.pipeline.session import build_session
@@ -64,12 +67,15 @@ class Bench:
     def postgres(self) -> Result:
         """(b) exactly-once append against foreachBatch and df.write.jdbc."""
         folder = self.folder / "postgres"
-        with postgres() as server:
+        with running_postgres(max_wal_size="4GB") as server:
+            database = server.create_database()
+            dsn = server.dsn(database)
 
             def ours(run: int) -> None:
-                sink = f'type = "postgres"\ndsn = "{server.dsn}"\ntable = "ours_{run + 1}"'
+                sink = f'type = "postgres"\ndsn = "{dsn}"\ntable = "ours_{run + 1}"'
                 self.run_pipeline(folder / f"ours-{run + 1}", TOPIC, sink)
-                drop(f"ours_{run + 1}", "lossless_ledger", "lossless_ledger_history")
+                table = f"ours_{run + 1}"
+                drop(table, f"{table}_dlt", "lossless_ledger", "lossless_ledger_history")
 
             def theirs(run: int) -> None:
                 table = f"theirs_{run + 1}"
@@ -77,15 +83,15 @@ class Bench:
                     self.spark,
                     self.bootstrap_servers,
                     TOPIC,
-                    server.jdbc_url,
-                    server.user,
+                    f"jdbc:postgresql://127.0.0.1:{server.port}/{database}",
+                    {"user": SUPERUSER, "password": server.password},
                     table,
                     folder / table,
                 )
                 drop(table)
 
             def drop(*tables: str) -> None:
-                with psycopg.connect(server.dsn, autocommit=True) as connection:
+                with psycopg.connect(dsn, autocommit=True) as connection:
                     for table in tables:
                         connection.execute(f'DROP TABLE IF EXISTS "{table}" CASCADE')
                     connection.execute("CHECKPOINT")
@@ -103,18 +109,20 @@ class Bench:
     def audit(self) -> Result:
         """(c) the audit against a bare scan of both sides."""
         folder = self.folder / "audited"
-        contract = self.run_pipeline(folder, TOPIC, 'type = "delta"\npath = "./table"')
+        contract = load_contract(
+            self.run_pipeline(folder, TOPIC, 'type = "delta"\npath = "./table"')
+        )
         table = str(folder / "table")
 
         def ours(_run: int) -> None:
             found = audit(
                 self.spark,
-                pipeline="orders",
+                pipeline=contract.pipelines["orders"],
                 sink=DeltaSink(self.spark, "orders", table),
                 client_settings={"bootstrap.servers": self.bootstrap_servers},
             )
-            if not found.balanced:
-                raise RuntimeError(f"{contract}: the audit does not balance")
+            if found.verdict is not Verdict.BALANCED:
+                raise RuntimeError(f"{contract.path}: the audit does not balance")
 
         def theirs(_run: int) -> None:
             peers.scan_log(self.spark, self.bootstrap_servers, TOPIC)
@@ -158,11 +166,10 @@ class Bench:
         while size <= self.most:
             topic = f"orders-{size}"
             orders.fill(self.bootstrap_servers, topic, size)
-            took = seconds(
-                lambda topic=topic, size=size: self.run_pipeline(  # type: ignore[misc]
-                    self.folder / f"growth-{size}", topic, 'type = "delta"\npath = "./table"'
-                )
-            )
+            folder = self.folder / f"growth-{size}"
+            began = time.perf_counter()
+            self.run_pipeline(folder, topic, 'type = "delta"\npath = "./table"')
+            took = time.perf_counter() - began
             console.print(f"  {size:,} records: {took:.2f} s")
             results.append(
                 Result(name=f"{size:,} records into delta", value=round(took, 2), unit="s")

@@ -29,12 +29,6 @@ class Result:
     holds: bool | None = None
 
 
-def seconds(work: Callable[[], None]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
 def compare(
     name: str,
     ours: Callable[[int], None],
@@ -52,7 +46,9 @@ def compare(
     for run in range(runs):
         pair = [("ours", ours), ("theirs", theirs)]
         for who, work in pair if run % 2 == 0 else reversed(pair):
-            took = seconds(lambda work=work, run=run: work(run))  # type: ignore[misc]
+            began = time.perf_counter()
+            work(run)
+            took = time.perf_counter() - began
             times[who].append(took)
             console.print(f"  {name}: run {run + 1} of {runs}, {who}: {took:.2f} s")
     value = records / statistics.median(times["ours"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,7 @@ def jdbc(
     bootstrap_servers: str,
     topic: str,
     url: str,
-    user: str,
+    login: Mapping[str, str],
     table: str,
     folder: Path,
 ) -> None:
@@ -61,7 +62,7 @@ def jdbc(
             table,
             mode="append",
             properties={
-                "user": user,
+                **login,
                 "driver": "org.postgresql.Driver",
                 "batchsize": "10000",
             },

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ class PostgresServer:
     folder: Path  # holds `data`, `log` and the Unix socket
     port: int
     password: str
+    settings: Mapping[str, str]
     process: subprocess.Popen[bytes] | None = field(default=None)
 
     def dsn(self, database: str, **changed: Any) -> str:
@@ -70,8 +71,11 @@ class PostgresServer:
                     self.binaries / "postgres",
                     *("-D", self.folder / "data", "-k", self.folder, "-p", str(self.port)),
                     *("-c", "listen_addresses=127.0.0.1"),
-                    # A crash here is one of processes, not of power: the page cache survives it.
-                    *("-c", "fsync=off"),
+                    *(
+                        part
+                        for name, value in self.settings.items()
+                        for part in ("-c", f"{name}={value}")
+                    ),
                     # Not UTC, so that a timestamp written without its zone shows.
                     *("-c", "timezone=Asia/Tokyo"),
                 ],
@@ -121,11 +125,23 @@ class PostgresServer:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
+    # A crash here is one of processes, not of power: the page cache survives it.
+    with running_postgres(fsync="off") as server:
+        yield server
+
+
+@contextlib.contextmanager
+def running_postgres(**settings: str) -> Iterator[PostgresServer]:
+    """A server with a data folder of its own, gone with it at the end."""
     binaries = _binaries()
     # Not pytest's own folder: it is closed to other users, and the server may have to be one.
     folder = Path(tempfile.mkdtemp(prefix="lossless-pg-"))
     server = PostgresServer(
-        binaries=binaries, folder=folder, port=_free_port(), password=secrets.token_hex(12)
+        binaries=binaries,
+        folder=folder,
+        port=_free_port(),
+        password=secrets.token_hex(12),
+        settings=settings,
     )
     password_file = folder / "password"
     password_file.write_text(server.password)

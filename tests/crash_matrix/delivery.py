@@ -110,19 +110,20 @@ type = "{self.sink}"
         self, crash_points: str = "", *, master: str = "local[2]", **environment: str
     ) -> subprocess.Popen[bytes]:
         """A driver in a process of its own, with a JVM of its own."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "lossless", "run", "--once", "--master", master],
-            cwd=self.folder,
-            env={
-                **os.environ,
-                "LOSSLESS_CRASH_POINTS": crash_points,
-                "LOSSLESS_CRASH_LOG": str(self.crash_log),
-                "TMPDIR": str(self.folder),
-                **environment,
-            },
-            stderr=(self.folder / f"driver-{len(self.drivers)}.log").open("wb"),
-            stdout=subprocess.DEVNULL,
-        )
+        with (self.folder / f"driver-{len(self.drivers)}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "lossless", "run", "--once", "--master", master],
+                cwd=self.folder,
+                env={
+                    **os.environ,
+                    "LOSSLESS_CRASH_POINTS": crash_points,
+                    "LOSSLESS_CRASH_LOG": str(self.crash_log),
+                    "TMPDIR": str(self.folder),
+                    **environment,
+                },
+                stderr=log,
+                stdout=subprocess.DEVNULL,
+            )
         self.drivers.append(process)
         return process
 

@@ -52,19 +52,20 @@ def standalone_spark(folder: Path) -> Iterator[str]:
 
 
 def _start(role: str, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [str(SPARK_HOME / "bin" / "spark-class"), role, *arguments],
-        env={
-            **os.environ,
-            "SPARK_HOME": str(SPARK_HOME),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_MASTER_WEBUI_PORT": "0",
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_DAEMON_MEMORY": "256m",
-        },
-        stdout=log.open("wb"),
-        stderr=subprocess.STDOUT,
-    )
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [str(SPARK_HOME / "bin" / "spark-class"), role, *arguments],
+            env={
+                **os.environ,
+                "SPARK_HOME": str(SPARK_HOME),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "SPARK_MASTER_WEBUI_PORT": "0",
+                "PYSPARK_PYTHON": sys.executable,
+                "SPARK_DAEMON_MEMORY": "256m",
+            },
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
 
 
 def _wait_for(log: Path, pattern: str, times: int) -> list[str]:

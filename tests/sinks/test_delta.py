@@ -468,7 +468,7 @@ def test_restore_to_before_our_last_commit_is_refused_until_it_is_undone(
     assert driver.contents == ([(0, 0), (0, 1), (0, 2)], [])
 
 
-def test_restore_between_check_and_commit_is_refused(
+def test_restore_between_check_and_commit_does_not_go_unnoticed(
     spark: SparkSession, driver: Driver, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver.write([(0, 0)])
@@ -479,18 +479,31 @@ def test_restore_between_check_and_commit_is_refused(
 
     with before_commit(monkeypatch, restore), pytest.raises(PromiseBroken, match="RESTORE"):
         driver.commit(staged)
-    assert driver.contents == ([], [])
+    with pytest.raises(PromiseBroken, match="RESTORE"):
+        driver.sink.ledger()
 
 
 def test_a_table_that_forgets_transactions_is_refused(
     spark: SparkSession, driver: Driver, path: str
 ) -> None:
     staged = driver.stage([(0, 0)])
-    set_property(spark, path, "delta.setTransactionRetentionDuration", "interval 1 day")
+    spark.sql(
+        f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES "
+        "('delta.setTransactionRetentionDuration' = 'interval 1 day')"
+    )
     with pytest.raises(PromiseBroken, match="setTransactionRetentionDuration"):
         driver.sink.ledger()
     with pytest.raises(PromiseBroken, match="setTransactionRetentionDuration"):
         driver.commit(staged)
+
+
+def test_a_batch_that_was_filtered_whole_moves_the_ledger_only(driver: Driver) -> None:
+    staged = driver.stage([])
+    assert staged.receipts == {}
+    moved = driver.head.successor({SOURCES[0]: Position(start_offset=0, next_offset=5)})
+    driver.sink.commit(driver.head, moved, staged)
+    assert driver.sink.ledger() == moved
+    assert driver.contents == ([], [])
 
 
 def test_log_clean_up_forgets_the_history_and_keeps_the_ledger(
@@ -498,13 +511,12 @@ def test_log_clean_up_forgets_the_history_and_keeps_the_ledger(
 ) -> None:
     driver.write([(0, 0)], [(0, 1)])
     driver.write([(0, 2)])
-    set_property(spark, path, "delta.logRetentionDuration", "interval 1 day")
     jvm: Any = spark._jvm
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
     log.checkpoint()
-    week_ago = time.time() - 7 * 86_400
+    long_ago = time.time() - 60 * 86_400  # the log is kept for 30 days
     for file in (Path(path) / "_delta_log").glob("*.json"):
-        os.utime(file, (week_ago, week_ago))
+        os.utime(file, (long_ago, long_ago))
     none = getattr(getattr(jvm.scala, "None$"), "MODULE$")
     to_the_day = getattr(log, "cleanUpExpiredLogs$default$4")()
     log.cleanUpExpiredLogs(log.update(False, none, none), none, none, to_the_day)
@@ -537,10 +549,6 @@ def test_optimize_and_vacuum_keep_rows_and_ledger(
     assert driver.sink.ledger() == driver.head
     driver.write([(0, 3)])
     assert driver.contents == ([(0, 0), (0, 2), (0, 3)], [(0, 1)])
-
-
-def set_property(spark: SparkSession, path: str, name: str, value: str) -> None:
-    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{name}' = '{value}')")
 
 
 # The table

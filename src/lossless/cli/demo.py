@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich import box
+from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 from rich.table import Table
@@ -203,8 +204,9 @@ def _print_audit(report: AuditReport) -> None:
 
     # Its conclusion is our last line, which other lines may come before.
     *parts, _conclusion = render(report)
+    wide = Console(width=max(stdout.width, AUDIT_WIDTH), highlight=False, soft_wrap=True)
     for part in parts:
-        stdout.print(part, width=max(stdout.width, AUDIT_WIDTH), crop=False)
+        wide.print(part)
 
 
 def _print_judged(title: str, judged: Sequence[JudgedOrder]) -> None:

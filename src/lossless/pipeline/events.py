@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from lossless.pipeline.ledger import Ledger, SourcePartition
 
@@ -62,9 +61,7 @@ class Stopped:
 
 Event = Started | Committed | Lag | Retrying | Warned | Stopped
 
-
-class Observer(Protocol):
-    def __call__(self, event: Event) -> None: ...
+Observer = Callable[[Event], None]
 
 
 def unobserved(event: Event) -> None:

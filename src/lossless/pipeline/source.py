@@ -7,6 +7,7 @@ and what it must be told (where to start, for every partition) is asked of the c
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -31,6 +32,14 @@ if TYPE_CHECKING:
     from lossless.contract import PipelineContract
 
 REQUEST_TIMEOUT_S = 15.0
+GROUP_COMMIT_ATTEMPTS = 10
+GROUP_COMMIT_WAIT_S = 0.2
+# The group's coordinator has just moved or is still loading: it is back in a moment.
+COORDINATOR_ERRORS = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +151,17 @@ class SourceLog:
 
         The group has no members: Spark's own consumers stay out of it. Raises KafkaException.
         """
+        for attempt in range(1, GROUP_COMMIT_ATTEMPTS + 1):
+            try:
+                self._commit_group(group, ledger)
+                return
+            except KafkaException as error:
+                coordinator_is_moving = error.args[0].code() in COORDINATOR_ERRORS
+                if attempt == GROUP_COMMIT_ATTEMPTS or not coordinator_is_moving:
+                    raise
+                time.sleep(GROUP_COMMIT_WAIT_S)
+
+    def _commit_group(self, group: str, ledger: Ledger) -> None:
         ours = [
             TopicPartition(source.topic, source.partition, position.next_offset)
             for source, position in ledger.positions.items()

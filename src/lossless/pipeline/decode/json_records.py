@@ -104,18 +104,18 @@ class JsonDecoder:
     def _is_suspect(self, text: Column, parsed: Column) -> Column:
         """What every record pays for. False for a record that is good beyond doubt."""
         row = _row(parsed)
-        return _any(
-            [
-                text.isNull(),
-                ~F.is_valid_utf8(text),
-                _is_corrupt(parsed),
-                F.size(parsed["rows"]) > 1,
-                parsed["end"].isNull(),
-                row.isNull(),
-                *(rule.broken(row) for rule in self.tree.rules()),
-                *(doubt(row) for doubt in self.tree.doubts()),
-            ]
-        )
+        suspicions = [
+            text.isNull(),
+            ~F.is_valid_utf8(text),
+            _is_corrupt(parsed),
+            F.size(parsed["rows"]) > 1,
+            parsed["end"].isNull(),
+            row.isNull(),
+            *(rule.broken(row) for rule in self.tree.rules()),
+            *(doubt(row) for doubt in self.tree.doubts()),
+        ]
+        # Of a column that is null most rules are null: neither broken nor kept.
+        return F.coalesce(_any(suspicions), F.lit(False))
 
     def _error(self, text: Column, parsed: Column) -> Column:
         """Null after all, or the name and the message of the error."""

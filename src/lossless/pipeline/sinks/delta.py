@@ -49,7 +49,7 @@ from lossless.pipeline.sinks.delta_log import (
     TableMetadata,
     Transaction,
 )
-from lossless.pipeline.sinks.delta_restore import RESTORE, restored_away
+from lossless.pipeline.sinks.delta_restore import RESTORE, restore_damage
 from lossless.pipeline.sinks.delta_staging import (
     STAGE,
     StagingArea,
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ATTEMPTS_MAX = 10
-FORGETS = "delta.setTransactionRetentionDuration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +105,11 @@ class DeltaSink:
                 self._sequence = 0
                 return Ledger()
             ledger = self._ledger_in(snapshot)
-            self._refuse_forgetting(snapshot.metadata)
-            self._refuse_restored(snapshot, ledger)
+            delta_schema.refuse_forgetting(snapshot.metadata, self._delta.path)
+            after = snapshot.transactions(delta_ledger.after_version_id(self._pipeline))
+            for version in after.values():
+                self._refuse_restored(version, ledger)
+            self._checked_version = snapshot.version
         self._sequence = ledger.sequence
         return ledger
 
@@ -160,7 +162,7 @@ class DeltaSink:
                 self._create_or_grow(rows)
             # Also after creating it: another driver may have been quicker, with other columns.
             metadata = self._delta.snapshot().metadata
-            self._refuse_forgetting(metadata)
+            delta_schema.refuse_forgetting(metadata, self._delta.path)
             delta_schema.refuse_unsupported(metadata, self.describe())
             difference = delta_schema.difference(metadata.schema, rows)
             if difference.incompatible:
@@ -212,7 +214,7 @@ class DeltaSink:
                 f"files staged for sequence {files.sequence} cannot be committed as "
                 f"{successor.sequence}"
             )
-        with self._delta.locked():
+        with self._storage("committing to"), self._delta.locked():
             try:
                 self._commit(expected, successor, files)
             except Fenced:
@@ -238,12 +240,11 @@ class DeltaSink:
         entry = LedgerEntry.between(expected, successor, committed_at_ms=int(time.time() * 1000))
         token: int | None = None
         for _ in range(ATTEMPTS_MAX):
-            with self._storage("committing to"):
-                transaction = self._begin(expected, successor)
-                if files is not None:
-                    self._refuse_changed(files, transaction)
-                    if files.letters is not None and token is None:
-                        token = self._write_letters(expected, files, transaction)
+            transaction = self._begin(expected, successor)
+            if files is not None:
+                self._refuse_changed(files, transaction)
+                if files.letters is not None and token is None:
+                    token = self._write_letters(expected, files, transaction)
             versions = delta_ledger.changed_versions(self._pipeline, expected, successor)
             versions[delta_ledger.after_version_id(self._pipeline)] = transaction.read_version
             if token is not None:
@@ -264,8 +265,10 @@ class DeltaSink:
                     f"the {self.describe()} may or may not have committed sequence "
                     f"{successor.sequence}: {storage_reason(error) or first_line(error)}"
                 ) from error
-            if version == transaction.read_version + 1:
-                self._checked_version = version
+            if version > transaction.read_version + 1:
+                # Others came in between, and a RESTORE among them would not have stopped us.
+                self._refuse_restored(transaction.read_version, successor)
+            self._checked_version = version
             return
         raise SinkUnavailable(
             f"the {self.describe()} kept changing: {ATTEMPTS_MAX} attempts at a commit failed"
@@ -286,11 +289,9 @@ class DeltaSink:
                     f"{before.next_offset if before else None} was expected at the same sequence "
                     f"{stored}: something else has written to it"
                 )
-        self._refuse_forgetting(transaction.metadata)
+        delta_schema.refuse_forgetting(transaction.metadata, self._delta.path)
         if transaction.read_version > self._checked_version:
-            commits = self._delta.commits_after(self._checked_version)
-            if any(commit.operation == RESTORE for commit in commits):
-                self._refuse_restored(self._delta.snapshot(), expected)
+            self._refuse_restored(self._checked_version, expected)
             self._checked_version = transaction.read_version
         return transaction
 
@@ -391,30 +392,23 @@ class DeltaSink:
 
     # Refusals
 
-    def _refuse_forgetting(self, metadata: TableMetadata) -> None:
-        if FORGETS in metadata.configuration:
-            raise PromiseBroken(
-                f"the {self.describe()} has the property {FORGETS}: it would forget the ledger, "
-                "and every record would be stored again",
-                hint=f"ALTER TABLE delta.`{self._delta.path}` UNSET TBLPROPERTIES ('{FORGETS}')",
-            )
-
-    def _refuse_restored(self, snapshot: Snapshot, ledger: Ledger) -> None:
-        versions = snapshot.transactions(delta_ledger.prefix(self._pipeline))
-        after = versions.get(delta_ledger.after_version_id(self._pipeline))
-        if after is not None:
-            commits = self._delta.commits_after(after)
-            restore = restored_away(commits, self._pipeline, ledger.sequence)
-            if restore is not None:
-                raise PromiseBroken(
-                    f"the {self.describe()} was put back by RESTORE (version {restore.version}) "
-                    f"to before this pipeline's last commit: rows up to sequence "
-                    f"{ledger.sequence} are gone, and the ledger still counts them",
-                    hint=f"RESTORE TABLE delta.`{self._delta.path}` TO VERSION AS OF "
-                    f"{restore.version - 1} brings them back; to keep the table as it is, read "
-                    "the topics into another table",
-                )
-        self._checked_version = snapshot.version
+    def _refuse_restored(self, version: int, ledger: Ledger) -> None:
+        """Looks for a RESTORE above `version` that took commits of this pipeline away."""
+        recent = self._delta.commits_after(version)
+        if ledger.sequence == 0 or all(commit.operation != RESTORE for commit in recent):
+            return
+        damage = restore_damage(self._delta.commits(), self._pipeline, ledger.sequence)
+        if damage is None:
+            return
+        undo = f"RESTORE TABLE delta.`{self._delta.path}` TO VERSION AS OF {damage.version - 1}"
+        another = "read the topics into another table"
+        raise PromiseBroken(
+            f"RESTORE (version {damage.version}) has taken rows of this pipeline out of the "
+            f"{self.describe()}, and the ledger, at sequence {ledger.sequence}, still counts them",
+            hint=f"{undo} brings them back; to keep the table as it is, {another}"
+            if damage.can_be_undone
+            else another,
+        )
 
     def _fenced(self, expected: Ledger, stored: int) -> Fenced:
         return Fenced(
@@ -451,12 +445,16 @@ class DeltaSink:
             raise SinkUnavailable(f"preparing the {self.describe()} failed: {reason}") from error
 
     def _create_or_grow(self, rows: StructType) -> None:
-        for _ in range(ATTEMPTS_MAX):
-            try:
-                with self._delta.locked():
-                    self._delta.create_or_grow(rows)
-                return
-            except JAVA_ERRORS as error:
-                if not is_conflict(error):  # otherwise another driver does the same
-                    raise
+        with self._delta.locked():
+            for _ in range(ATTEMPTS_MAX):
+                snapshot = self._delta.snapshot()
+                schema = (
+                    delta_schema.grown(snapshot.metadata.schema, rows) if snapshot.exists else rows
+                )
+                try:
+                    self._delta.set_schema(schema)
+                    return
+                except JAVA_ERRORS as error:
+                    if not is_conflict(error):  # otherwise another driver does the same
+                        raise
         raise SinkUnavailable(f"the {self.describe()} kept changing while columns were added")

@@ -31,7 +31,8 @@ from lossless.errors import PromiseBroken
 from lossless.pipeline.outcomes import DEAD_LETTER_TYPE, PROVENANCE, PROVENANCE_TYPE
 from lossless.pipeline.sinks.delta_errors import JAVA_ERRORS, is_conflict
 from lossless.pipeline.sinks.delta_ledger import settled_id
-from lossless.pipeline.sinks.delta_log import DeltaLog
+from lossless.pipeline.sinks.delta_log import DeltaLog, Snapshot
+from lossless.pipeline.sinks.delta_schema import refuse_forgetting
 from lossless.pipeline.sinks.interface import SinkUnavailable
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class DeltaLetters:
         ).coalesce(1)
         for _ in range(ATTEMPTS_MAX):
             transaction = self._delta.begin()
+            refuse_forgetting(transaction.metadata, self.path)
             settled = transaction.version_of(self._settled) or 0
             if settled >= sequence:
                 raise LettersSettled
@@ -129,7 +131,7 @@ class DeltaLetters:
         snapshot = self._delta.snapshot()
         if not snapshot.exists:
             return self._delta.spark.createDataFrame([], LETTER_SCHEMA)
-        settled = snapshot.transactions(self._settled).get(self._settled, 0)
+        settled = self._settled_in(snapshot)
         counts = F.col("_sequence") <= settled
         if named is not None:
             counts = counts | named.is_it()
@@ -137,7 +139,8 @@ class DeltaLetters:
         return letters.select(*LETTER_SCHEMA.fieldNames())
 
     def settled(self) -> int:
-        return self._delta.snapshot().transactions(self._settled).get(self._settled, 0)
+        snapshot = self._delta.snapshot()
+        return self._settled_in(snapshot) if snapshot.exists else 0
 
     def sweep(self, sequence: int, named: Named | None) -> None:
         """Removes the letters that can no longer count. The ledger was seen at `sequence`, with
@@ -152,6 +155,10 @@ class DeltaLetters:
         transaction = self._delta.begin()
         transaction.version_of(self._settled)
         transaction.commit([], {self._settled: sequence}, query=self._pipeline, epoch=sequence)
+
+    def _settled_in(self, snapshot: Snapshot) -> int:
+        refuse_forgetting(snapshot.metadata, self.path)
+        return snapshot.transactions(self._settled).get(self._settled, 0)
 
     def _remove(self, condition: Column) -> None:
         if not self._delta.load().where(condition).isEmpty():
@@ -168,7 +175,7 @@ class DeltaLetters:
 
     def _create(self) -> None:
         try:
-            self._delta.create_or_grow(_TABLE_SCHEMA)
+            self._delta.set_schema(_TABLE_SCHEMA)
         except JAVA_ERRORS:
             if not self._delta.snapshot().exists:  # otherwise another driver was quicker
                 raise

@@ -242,11 +242,20 @@ class DeltaLog:
     def begin(self) -> Transaction:
         return Transaction(self._log().startTransaction(), self)
 
-    def create_or_grow(self, schema: T.StructType) -> None:
-        """Creates the table, or adds the columns that it lacks; no rows."""
-        nothing = self.spark.createDataFrame([], schema)
-        writer = nothing.write.format("delta").mode("append").option("mergeSchema", "true")
-        writer.save(self.path)
+    def set_schema(self, schema: T.StructType) -> None:
+        """Creates the table with these columns, all nullable, or gives it these; no rows."""
+        transaction = self._log().startTransaction()
+        before = transaction.metadata()
+        columns = self._session.parseDataType(schema.json()).asNullable()
+        after = self._with_schema(before, columns, before.partitionColumns())
+        operations = self.jvm.org.apache.spark.sql.delta.DeltaOperations
+        if transaction.readVersion() < 0:
+            transaction.updateMetadataForNewTable(after)
+            operation = operations.CreateTable(after, False, False, self.none)
+        else:
+            transaction.updateMetadata(after, False)
+            operation = operations.UpdateSchema(before.schema(), columns)
+        transaction.commit(self.scala_list([]), operation)
 
     def delete(self, condition: Column) -> None:
         table = self.jvm.io.delta.tables.DeltaTable.forPath(self._session, self.path)
@@ -262,15 +271,10 @@ class DeltaLog:
         transaction = log.startTransaction()
         metadata = transaction.metadata()
         own = self.to_list(metadata.partitionColumns())
-        wide = metadata.copy(
-            metadata.id(),
-            metadata.name(),
-            metadata.description(),
-            metadata.format(),
-            frame._jdf.schema().asNullable().json(),
+        wide = self._with_schema(
+            metadata,
+            frame._jdf.schema().asNullable(),
             self.scala_list([partition_column, *own]),
-            metadata.configuration(),
-            metadata.createdTime(),
         )
         transaction.updateMetadata(wide, False)
         with _many_writers(frame.sparkSession):
@@ -357,6 +361,18 @@ class DeltaLog:
             partition_columns=tuple(self.to_list(metadata.partitionColumns())),
             configuration=dict(configuration),
             writer_features=frozenset(protocol.getWriterFeatures() or ()),
+        )
+
+    def _with_schema(self, metadata: Any, schema: Any, partition_columns: Any) -> Any:
+        return metadata.copy(
+            metadata.id(),
+            metadata.name(),
+            metadata.description(),
+            metadata.format(),
+            schema.json(),
+            partition_columns,
+            metadata.configuration(),
+            metadata.createdTime(),
         )
 
     def _child(self, relative: str) -> Any:

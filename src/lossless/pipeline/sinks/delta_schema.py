@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from pyspark.sql import types as T
 
-from lossless.errors import BadInput
+from lossless.errors import BadInput, PromiseBroken
 from lossless.pipeline.sinks.delta_log import TableMetadata
 from lossless.pipeline.sinks.interface import SchemaDifference
 
@@ -39,6 +39,8 @@ _HARMLESS_FEATURES = frozenset(
     }
 )
 
+_FORGETS = "delta.setTransactionRetentionDuration"
+
 _COLUMN_FEATURES = {
     "delta.generationExpression": "a generated column",
     "delta.identity.start": "an identity column",
@@ -54,6 +56,30 @@ def difference(table: T.StructType, rows: T.StructType) -> SchemaDifference:
     incompatible: list[str] = []
     _compare(table, rows, "", added, incompatible)
     return SchemaDifference(exists=True, added=tuple(added), incompatible=tuple(incompatible))
+
+
+def grown(table: T.StructType, rows: T.StructType) -> T.StructType:
+    """The table's schema with the columns of the rows that it lacks, at the end."""
+    extra = {field.name.lower(): field for field in rows.fields}
+    fields = []
+    for field in table.fields:
+        other = extra.pop(field.name.lower(), None)
+        inner = None if other is None else other.dataType
+        if isinstance(field.dataType, T.StructType) and isinstance(inner, T.StructType):
+            merged = grown(field.dataType, inner)
+            field = T.StructField(field.name, merged, field.nullable, field.metadata)
+        fields.append(field)
+    return T.StructType([*fields, *extra.values()])
+
+
+def refuse_forgetting(metadata: TableMetadata, path: str) -> None:
+    """Raises PromiseBroken for a table that drops transaction versions after a while."""
+    if _FORGETS in metadata.configuration:
+        raise PromiseBroken(
+            f"the delta table {path} has the property {_FORGETS}: it would forget the ledger, and "
+            "every record would be stored again",
+            hint=f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('{_FORGETS}')",
+        )
 
 
 def refuse_unsupported(metadata: TableMetadata, where: str) -> None:
