@@ -19,7 +19,7 @@ from lossless.pipeline.crash_points import CrashPoints, InjectedFailure
 from lossless.pipeline.events import Committed, Event
 from lossless.pipeline.runner import Runner
 
-DRIVER_TIMEOUT_S = 120
+DRIVER_TIMEOUT_S = 300
 
 every_sink = pytest.mark.parametrize("sink", SINKS)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
 import pytest
-from cutting_proxy import CuttingProxy
 
+from cutting_proxy import CuttingProxy
 from delivery import SINKS, Delivery, MakeDelivery
 from lossless.pipeline.events import Committed, Event, Retrying
 from standalone_spark import standalone_spark
@@ -18,7 +18,7 @@ from standalone_spark import standalone_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DRIVER_TIMEOUT_S = 180
+DRIVER_TIMEOUT_S = 300
 
 every_sink = pytest.mark.parametrize("sink", SINKS)
 

@@ -159,6 +159,8 @@ class _Live(_Lines):
     def step(self, what: str) -> None:
         super().step(what)
         self._step = what
+        # Not before the first step: until then a bar may show how the jars are fetched.
+        self._status.start()
         self._status.update(escape(what))
 
     def counts(self, counts: Counts) -> None:
@@ -170,8 +172,11 @@ def _telling() -> Iterator[_Lines]:
     if not stderr.is_terminal:
         yield _Lines()
         return
-    with stderr.status("") as status:
+    status = stderr.status("")
+    try:
         yield _Live(status)
+    finally:
+        status.stop()
 
 
 def _counted(counts: Counts) -> str:

@@ -111,11 +111,6 @@ class Pipeline:
         """Everything that can be wrong without Spark is found before Spark is started."""
         pipeline = self._pipeline
         decode = decoder(pipeline.format, pipeline.schema, group=pipeline.group)
-        transform = (
-            load_transform(pipeline.transform, self._contract.folder)
-            if pipeline.transform is not None
-            else None
-        )
         client_settings = connect(self._kafka, self._contract).client_settings
         source = SourceLog({**client_settings, **pipeline.config})
         source.topics(pipeline.topics, pipeline.topic_pattern)
@@ -129,7 +124,10 @@ class Pipeline:
             row_schema = T.StructType(
                 [*decode.schema.fields, T.StructField(PROVENANCE, PROVENANCE_TYPE)]
             )
-            if transform is not None and pipeline.transform is not None:
+            transform = None
+            if pipeline.transform is not None:
+                # Only now: a module with a UDF in it can be imported only where Spark runs.
+                transform = load_transform(pipeline.transform, self._contract.folder)
                 row_schema = transformed_schema(
                     transform, spark.createDataFrame([], row_schema), pipeline.transform
                 )

@@ -51,11 +51,15 @@ values = st.one_of(
 
 
 @settings(
-    max_examples=8,
+    max_examples=4,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.large_base_example,
+    ],
 )
-@given(batch=st.lists(values, min_size=30, max_size=60))
+@given(batch=st.lists(values, min_size=80, max_size=120))
 def test_every_record_has_a_row_or_a_dead_letter_and_never_both(
     spark: SparkSession, tmp_path: Path, batch: list[bytes | None]
 ) -> None:

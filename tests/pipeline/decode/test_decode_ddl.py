@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COLUMNS = """
-    id BIGINT NOT NULL, small TINYINT, count INT, ratio DOUBLE, short FLOAT, price DECIMAL(10,2),
-    note STRING, paid BOOLEAN, day DATE, at TIMESTAMP, local TIMESTAMP_NTZ, bytes BINARY,
-    tags ARRAY<BIGINT>, days ARRAY<DATE>, labels MAP<STRING, INT>,
+    id BIGINT NOT NULL, small TINYINT, medium SMALLINT, count INT, ratio DOUBLE, short FLOAT,
+    price DECIMAL(10,2), note STRING, paid BOOLEAN, day DATE, at TIMESTAMP, local TIMESTAMP_NTZ,
+    bytes BINARY, tags ARRAY<BIGINT>, days ARRAY<DATE>, labels MAP<STRING, INT>,
     address STRUCT<city: STRING NOT NULL, number: INT, since: DATE>
 """
 NOT_JSON = "MalformedJson: the value is not JSON"
@@ -52,10 +52,10 @@ CASES = {
     '{"id":1,"bytes":"!"}': "SchemaViolation: a value does not have the type of its column",
     '{"id":1,"tags":[1,2]}': {"id": 1, "tags": [1, 2]},
     '{"id":1,"tags":[1,null]}': {"id": 1, "tags": [1, None]},
-    '{"id":1,"tags":[1,"x"]}': "SchemaViolation: tags[]: an element is not of type bigint",
+    '{"id":1,"tags":[1,"x"]}': 'SchemaViolation: tags[]: "x" is not of type bigint',
     '{"id":1,"tags":5}': "SchemaViolation: tags: 5 is not an array",
     '{"id":1,"labels":{"a":1}}': {"id": 1, "labels": {"a": 1}},
-    '{"id":1,"labels":{"a":"x"}}': "SchemaViolation: labels[]: an element is not of type int",
+    '{"id":1,"labels":{"a":"x"}}': 'SchemaViolation: labels[]: "x" is not of type int',
     '{"id":1,"address":5}': "SchemaViolation: address: 5 is not an object",
     '{"id":1,"address":{"city":"Ulm","number":"x"}}': (
         'SchemaViolation: address.number: "x" is not of type int'
@@ -69,6 +69,8 @@ CASES = {
         "SchemaViolation: id: 9223372036854775808 is not of type bigint"
     ),
     '{"id":1,"small":128}': "SchemaViolation: small: 128 is not of type tinyint",
+    '{"id":1,"small":-128}': {"id": 1, "small": -128},
+    '{"id":1,"medium":32768}': "SchemaViolation: medium: 32768 is not of type smallint",
     '{"id":1,"count":3000000000}': "SchemaViolation: count: 3000000000 is not of type int",
     '{"id":1,"price":123456789.1}': (
         "SchemaViolation: price: 123456789.1 is not of type decimal(10,2)"
@@ -201,6 +203,7 @@ def test_a_filter_on_a_column_does_not_parse_again_below_the_decoder(spark: Spar
     filters = [line for line in plan.splitlines() if "Filter" in line]
     assert filters
     assert not any("from_json" in line for line in filters)
+    assert plan.count("from_json(") == 1
 
 
 def test_raw_records_are_rows_as_they_are(spark: SparkSession) -> None:

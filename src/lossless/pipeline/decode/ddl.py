@@ -100,8 +100,8 @@ class _Parser:
                 if not self._accept("NULL"):
                     self._fail("NULL")
                 required = True
-            elif self._take().kind != "text":
-                self._fail("a comment in quotes", back=1)
+            elif (comment := self._take()).kind != "text":
+                self._fail("a comment in quotes", comment)
         return Field(name=name, node=node, required=required, nullable=not required)
 
     def _name(self) -> str:
@@ -110,7 +110,7 @@ class _Parser:
             return token.text[1:-1].replace("``", "`")
         if token.kind == "word":
             return token.text
-        return self._fail("a column name", back=1)
+        return self._fail("a column name", token)
 
     def _type(self) -> Node:
         token = self._take()
@@ -130,12 +130,13 @@ class _Parser:
             kind = SCALARS[name]
             written = ISO_8601_DATE if isinstance(kind, T.DateType) else ISO_8601_TIMESTAMP
             return Scalar(type=kind, called=kind.simpleString(), written=written)
-        return self._fail("a type that JSON can fill: " + ", ".join(_type_names()), back=1)
+        return self._fail("a type that JSON can fill: " + ", ".join(_type_names()), token)
 
     def _map(self) -> Map:
         self._expect("<")
-        if self._take().text.upper() != "STRING":
-            self._fail("STRING: the keys of a JSON object are strings", back=1)
+        key = self._take()
+        if key.text.upper() != "STRING":
+            self._fail("STRING: the keys of a JSON object are strings", key)
         self._expect(",")
         value = self._type()
         self._expect(">")
@@ -155,14 +156,14 @@ class _Parser:
                 scale = self._number()
             self._expect(")")
         if not 0 < precision <= PRECISION_MAX or scale > precision:
-            self._fail(f"a precision up to {PRECISION_MAX} and a scale up to it", back=1)
+            self._fail(f"a precision up to {PRECISION_MAX} and a scale up to it before it")
         kind = T.DecimalType(precision, scale)
         return Scalar(type=kind, called=kind.simpleString())
 
     def _number(self) -> int:
         token = self._take()
         if not token.text.isdigit():
-            self._fail("a number", back=1)
+            self._fail("a number", token)
         return int(token.text)
 
     def _tokenize(self) -> list[Token]:
@@ -196,10 +197,8 @@ class _Parser:
         if not self._accept(text):
             self._fail(repr(text))
 
-    def _fail(self, expected: str, *, back: int = 0) -> NoReturn:
-        token = self._tokens[self._next]
-        if back and token.kind != "end":
-            token = self._tokens[self._next - back]
+    def _fail(self, expected: str, found_token: Token | None = None) -> NoReturn:
+        token = found_token or self._peek()
         found = repr(token.text) if token.text else "the end"
         self._refuse(token.start, f"found {found} where it needs {expected}")
 

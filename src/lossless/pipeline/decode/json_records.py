@@ -143,7 +143,10 @@ class JsonDecoder:
         broken_rules = F.when(~corrupt, self._broken_rules(_row(parsed))).otherwise(F.array())
         messages = F.array_union(broken_rules, broken_facts(document, self.tree.facts()))
         return (
-            F.when(document.isNull() & corrupt, _named(MALFORMED_JSON, "the value is not JSON"))
+            F.when(
+                document.isNull() & parsed["rows"].isNull(),
+                _named(MALFORMED_JSON, "the value is not JSON"),
+            )
             .when(document.isNull(), _named(MALFORMED_JSON, "an object has the same key twice"))
             .otherwise(
                 _let(

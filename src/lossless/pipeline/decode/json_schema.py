@@ -95,7 +95,7 @@ class _Compiler:
         allowed = self._allowed(schema, kind, pointer)
         if allowed is not None:
             nullable = nullable and None in allowed
-        if "format" in schema and kind == "string" and schema["format"] in TEMPORAL:
+        if kind == "string" and schema.get("format") in list(TEMPORAL):
             base = TEMPORAL[schema["format"]]
             schema = {key: value for key, value in schema.items() if key != "format"}
         else:
@@ -127,7 +127,7 @@ class _Compiler:
             return self._implied_kind(schema, pointer), False
         names = declared if isinstance(declared, list) else [declared]
         kinds = [name for name in names if name != "null"]
-        if len(kinds) != 1 or kinds[0] not in LIMITS:
+        if len(kinds) != 1 or kinds[0] not in list(LIMITS):
             self.refuse(
                 f"{pointer}/type",
                 f"a column has one type ({', '.join(LIMITS)}), or one and null; found "

@@ -98,9 +98,9 @@ def pattern(argument: Any) -> Rule:
 
 
 def text_format(argument: Any) -> Rule:
-    expression = {"uuid": UUID, "email": EMAIL}.get(argument)
-    if expression is None:
+    if argument not in ("uuid", "email"):
         raise ValueError("can be date-time, date, uuid or email here")
+    expression = UUID if argument == "uuid" else EMAIL
     return Rule(
         broken=lambda text: ~text.rlike(expression),
         says=f"is not of format {argument}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 
 from lossless.errors import BadInput
 
@@ -19,8 +19,8 @@ def check_patterns(spark: SparkSession, patterns: Iterable[tuple[str, str]]) -> 
     for place, pattern in patterns:
         try:
             jvm.java.util.regex.Pattern.compile(pattern)
-        except Py4JJavaError as error:
-            reason = str(error.java_exception.getMessage()).splitlines()[0]
+        except IllegalArgumentException as error:
+            reason = str(error).splitlines()[0]
             raise BadInput(
                 f"{place}: not a regular expression that Java understands: {pattern!r}: {reason}",
                 hint="patterns are run by java.util.regex, which differs from ECMAScript in places",

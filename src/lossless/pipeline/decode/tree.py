@@ -5,7 +5,8 @@ A node answers six questions, most of them with native Spark expressions:
     reads       the type that `from_json` is asked for. Dates and timestamps are read as text and
                 cast here: `from_json` takes an integer for a timestamp, multiplies it into
                 microseconds without an overflow check and so turns epoch milliseconds into the
-                year 55000 and epoch microseconds into any year at all.
+                year 55000 and epoch microseconds into any year at all. A TINYINT is read as a
+                SMALLINT: `from_json` reads 128 as -128.
     type        the type of the row's column
     converted   from the one to the other
     rules       what a value that was read must satisfy
@@ -133,10 +134,12 @@ class Scalar:
 
     @property
     def reads(self) -> T.DataType:
-        return T.StringType() if isinstance(self.type, TEMPORAL) else self.type
+        if isinstance(self.type, TEMPORAL):
+            return T.StringType()
+        return T.ShortType() if isinstance(self.type, T.ByteType) else self.type
 
     def converted(self, value: Column) -> Column:
-        return value.try_cast(self.type) if isinstance(self.type, TEMPORAL) else value
+        return value if self.reads == self.type else value.try_cast(self.type)
 
     def rules(self) -> Iterator[Rule]:
         if isinstance(self.type, TEMPORAL):
@@ -152,6 +155,12 @@ class Scalar:
             yield Rule(
                 broken=lambda number: number.isin(INFINITY, -INFINITY),
                 says=f"is out of the range of type {self.called}",
+            )
+        if isinstance(self.type, T.ByteType):
+            yield Rule(
+                broken=lambda number: (number < -(2**7)) | (number >= 2**7),
+                says=f"is not of type {self.called}",
+                shows=lambda number: number.cast("string"),
             )
         yield from self.extra
 
