@@ -17,14 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="session")
-def database(postgres_server: Any) -> str:
-    return str(postgres_server.dsn(postgres_server.create_database()))
-
-
 @pytest.fixture
 def make_delivery(
-    lossless_cluster: Any, spark: SparkSession, database: str, tmp_path: Path
+    lossless_cluster: Any, spark: SparkSession, postgres_server: Any, tmp_path: Path
 ) -> Iterator[MakeDelivery]:
     made: list[Delivery] = []
 
@@ -38,7 +33,7 @@ def make_delivery(
             sink=sink,
             bootstrap_servers=lossless_cluster.bootstrap_servers,
             spark=spark,
-            dsn=database,
+            dsn=postgres_server.dsn(postgres_server.create_database()),
             **settings,
         )
         made.append(delivery)

@@ -165,7 +165,7 @@ type = "{self.sink}"
             ]
             if not paths:
                 return Counter()
-            rows = self.spark.read.parquet(*paths).select("key").collect()
+            rows = self.spark.read.parquet(*paths).select("_lossless_dead_letter.key").collect()
         else:
             from lossless.pipeline.sinks.delta import DeltaSink
 

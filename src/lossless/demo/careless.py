@@ -140,8 +140,8 @@ def _lose(stage: Stage) -> int:
     doomed = stage.producers.acknowledged_in(led) - before
     stage.inject(
         Fault(kind=FaultKind.BROKER_CRASH, broker=victim),
-        f"kill -9 of broker {victim}, leader of {TOPIC}-0, which alone has {doomed} of the orders "
-        "it acknowledged",
+        f"kill -9 of broker {victim}, leader of {TOPIC}-0, which alone has at least {doomed} of "
+        "the orders it acknowledged",
     )
     for follower in followers:
         stage.inject(

@@ -33,6 +33,10 @@ CLIENT_TIMEOUT_MS = 15_000
 def main(folder: DemoFolder, bootstrap_servers: str, records_per_batch: int, *, once: bool) -> None:
     spark = build_session("careless", settings=folder.spark_settings())
     crash_points = CrashPoints.from_environment()
+    rows = (
+        spark.read.format("delta").load(str(folder.table)).count() if folder.table.exists() else 0
+    )
+    _tell(event="started", offsets={"rows in the table": rows})
 
     def append(batch: DataFrame, _batch_id: int) -> None:
         batch.write.format("delta").mode("append").save(str(folder.table))
@@ -67,8 +71,11 @@ def _watch(query: StreamingQuery) -> None:
         for progress in query.recentProgress:
             if progress["batchId"] > told and progress["numInputRows"]:
                 told = progress["batchId"]
-                event = {"event": "committed", "records": progress["numInputRows"]}
-                print(json.dumps(event), file=sys.stderr, flush=True)
+                _tell(event="committed", records=progress["numInputRows"])
+
+
+def _tell(**event: object) -> None:
+    print(json.dumps(event), file=sys.stderr, flush=True)
 
 
 def _count_copies(spark: SparkSession, folder: DemoFolder) -> None:

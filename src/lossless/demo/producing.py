@@ -65,7 +65,6 @@ class Deliveries:
 
     sent: int = 0
     acknowledged: Counter[int] = field(default_factory=Counter)  # by partition
-    ends: dict[int, int] = field(default_factory=dict)  # by partition: after the last acknowledged
     failed: int = 0
 
 
@@ -170,7 +169,6 @@ class OrderProducer(threading.Thread):
         if partition is None or offset is None:
             raise AssertionError("an acknowledged record has a partition and an offset")
         self.deliveries.acknowledged[partition] += 1
-        self.deliveries.ends[partition] = max(self.deliveries.ends.get(partition, 0), offset + 1)
         _write_event(events, "producer_send_success", **shown, partition=partition, offset=offset)
         if self._plan.reports:
             self._counter.delivered(
@@ -208,7 +206,6 @@ class OrderProducers:
         events: Path,
         reports: bool,
     ) -> None:
-        self.orders = orders
         self._gate = Gate()
         self._producers = [
             OrderProducer(
@@ -247,10 +244,6 @@ class OrderProducers:
         self._gate.open_to = number
 
     @property
-    def sent(self) -> int:
-        return sum(p.deliveries.sent for p in self._producers)
-
-    @property
     def acknowledged(self) -> int:
         return sum(p.deliveries.acknowledged.total() for p in self._producers)
 
@@ -269,10 +262,6 @@ class OrderProducers:
             for p in self._producers
             for partition in partitions
         )
-
-    def acknowledged_end(self, partition: int) -> int:
-        """The offset after the last acknowledged order of a partition."""
-        return max(p.deliveries.ends.get(partition, 0) for p in self._producers)
 
     def check(self) -> None:
         """Raises what stopped a producer, if one was stopped."""

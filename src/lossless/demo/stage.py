@@ -68,7 +68,6 @@ class Stage:
     folder: DemoFolder
     cluster: ApacheCluster
     producers: OrderProducers
-    source: SourceLog
     teller: Teller
     faults: list[FaultTold] = field(default_factory=list)
     _exits: ExitStack
@@ -190,9 +189,7 @@ def set_stage(
         )
         exits.callback(cluster.stop)
         _create_topics(cluster, _topics(settings))
-        source = SourceLog(cluster.client_settings)
-        exits.callback(source.close)
-        topic_ids = {p.topic_id for p in source.partitions([TOPIC])}
+        topic_ids = {p.topic_id for p in SourceLog(cluster.client_settings).partitions([TOPIC])}
         producers = OrderProducers(
             settings={**cluster.client_settings, **settings.producer},
             topic=TOPIC,
@@ -207,7 +204,6 @@ def set_stage(
             folder=folder,
             cluster=cluster,
             producers=producers,
-            source=source,
             teller=teller,
             _exits=exits,
         )
