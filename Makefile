@@ -27,7 +27,7 @@ check: ## formatting, lint, types, import arrows
 	@.venv/bin/ruff format --check --quiet .
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/mypy --no-error-summary
-	@.venv/bin/lint-imports --no-timing 
+	@.venv/bin/lint-imports 
 
 bench: ## us and the peer side by side; writes build/bench.json
 	@scripts/setup postgres

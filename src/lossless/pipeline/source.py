@@ -22,7 +22,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from lossless.contract import librdkafka_settings
 from lossless.errors import BadInput, Unavailable
@@ -32,14 +32,24 @@ if TYPE_CHECKING:
     from lossless.contract import PipelineContract
 
 REQUEST_TIMEOUT_S = 15.0
-GROUP_COMMIT_ATTEMPTS = 10
-GROUP_COMMIT_WAIT_S = 0.2
-# The group's coordinator has just moved or is still loading: it is back in a moment.
+# How long a leader or a coordinator that is moving is waited for.
+MOVING_ATTEMPTS = 20
+MOVING_WAIT_S = 0.25
+LEADER_ERRORS = (
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+)
 COORDINATOR_ERRORS = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
+
+# The client's own patience (a minute) is how long Spark plans nothing after a broker died that it
+# was asking. Less of it, and the query is started again from the ledger instead.
+IMPATIENT = {"request.timeout.ms": "10000", "default.api.timeout.ms": "15000"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,21 +130,36 @@ class SourceLog:
         *,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[SourcePartition, int]:
+        found = self.list_offsets(partitions, spec, isolation=isolation)
+        return {source: int(result.offset) for source, result in found.items()}
+
+    def list_offsets(
+        self,
+        partitions: Sequence[SourcePartition],
+        spec: OffsetSpec,
+        *,
+        isolation: IsolationLevel,
+    ) -> dict[SourcePartition, ListOffsetsResultInfo]:
+        """What the leaders say; asked again while leadership is moving."""
         if not partitions:
             return {}
-        asked = {TopicPartition(p.topic, p.partition): p for p in partitions}
-        answers = self._call(
-            lambda: self._admin.list_offsets(
-                dict.fromkeys(asked, spec),
+        by_name = {(p.topic, p.partition): p for p in partitions}
+        for attempt in range(1, MOVING_ATTEMPTS + 1):
+            answers = self._admin.list_offsets(
+                {TopicPartition(topic, partition): spec for topic, partition in by_name},
                 isolation_level=isolation,
                 request_timeout=REQUEST_TIMEOUT_S,
             )
-        )
-        by_name = {(p.topic, p.partition): p for p in partitions}
-        return {
-            by_name[tp.topic, tp.partition]: int(self._result(future).offset)
-            for tp, future in answers.items()
-        }
+            try:
+                return {
+                    by_name[tp.topic, tp.partition]: future.result()
+                    for tp, future in answers.items()
+                }
+            except KafkaException as error:
+                if attempt == MOVING_ATTEMPTS or error.args[0].code() not in LEADER_ERRORS:
+                    raise self._unavailable(error) from error
+                time.sleep(MOVING_WAIT_S)
+        raise AssertionError("the last attempt returns or raises")
 
     def open_transactions(
         self, partitions: Sequence[SourcePartition]
@@ -151,15 +176,15 @@ class SourceLog:
 
         The group has no members: Spark's own consumers stay out of it. Raises KafkaException.
         """
-        for attempt in range(1, GROUP_COMMIT_ATTEMPTS + 1):
+        for attempt in range(1, MOVING_ATTEMPTS + 1):
             try:
                 self._commit_group(group, ledger)
                 return
             except KafkaException as error:
                 coordinator_is_moving = error.args[0].code() in COORDINATOR_ERRORS
-                if attempt == GROUP_COMMIT_ATTEMPTS or not coordinator_is_moving:
+                if attempt == MOVING_ATTEMPTS or not coordinator_is_moving:
                     raise
-                time.sleep(GROUP_COMMIT_WAIT_S)
+                time.sleep(MOVING_WAIT_S)
 
     def _commit_group(self, group: str, ledger: Ledger) -> None:
         ours = [
@@ -215,7 +240,12 @@ class SourceLog:
 
 def spark_options(pipeline: PipelineContract, client_settings: Mapping[str, str]) -> dict[str, str]:
     """The options of Spark's Kafka source for a pipeline, but for where it starts."""
-    settings = {**client_settings, **pipeline.config, "isolation.level": pipeline.isolation}
+    settings = {
+        **IMPATIENT,
+        **client_settings,
+        **pipeline.config,
+        "isolation.level": pipeline.isolation,
+    }
     options = {f"kafka.{name}": value for name, value in settings.items()}
     if pipeline.topic_pattern is not None:
         options["subscribePattern"] = pipeline.topic_pattern

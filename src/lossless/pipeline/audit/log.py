@@ -99,18 +99,7 @@ class AuditedLog:
     def _offsets(
         self, partitions: Sequence[SourcePartition], spec: OffsetSpec, isolation: str
     ) -> dict[SourcePartition, ListOffsetsResultInfo]:
-        if not partitions:
-            return {}
-        by_name = {(p.topic, p.partition): p for p in partitions}
-        answers = self._admin.list_offsets(
-            {TopicPartition(topic, partition): spec for topic, partition in by_name},
-            isolation_level=_isolation_level(isolation),
-            request_timeout=REQUEST_TIMEOUT_S,
-        )
-        return {
-            by_name[where.topic, where.partition]: self._ask(answer.result)
-            for where, answer in answers.items()
-        }
+        return self._source.list_offsets(partitions, spec, isolation=_isolation_level(isolation))
 
     def acknowledged_reports(self) -> list[AcknowledgedCount] | None:
         """Every report in the audit topic; None when there is no such topic."""
