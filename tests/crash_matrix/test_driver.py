@@ -159,29 +159,25 @@ class Backup:
     def take(self) -> None:
         self.taken = True
         if self.delivery.sink == "postgres":
-            self._sql(
-                f"CREATE TABLE {self.delivery.table}_saved AS TABLE {self.delivery.table};"
-                f"CREATE TABLE {self.delivery.table}_dlt_saved AS TABLE {self.delivery.table}_dlt;"
-                f"CREATE TABLE {self.delivery.table}_ledger_saved AS TABLE lossless_ledger;"
-            )
+            for table in self._tables():
+                self._sql(f"CREATE TABLE {table}_saved AS TABLE {table}")
             return
         for path in self._paths():
             shutil.copytree(path, f"{path}.saved")
 
     def restore(self) -> None:
-        table = self.delivery.table
         if self.delivery.sink == "postgres":
-            self._sql(
-                f"TRUNCATE {table}; INSERT INTO {table} SELECT * FROM {table}_saved;"
-                f"TRUNCATE {table}_dlt; INSERT INTO {table}_dlt SELECT * FROM {table}_dlt_saved;"
-                "DELETE FROM lossless_ledger;"
-                f"INSERT INTO lossless_ledger SELECT * FROM {table}_ledger_saved;"
-            )
+            for table in self._tables():
+                self._sql(f"TRUNCATE {table}; INSERT INTO {table} SELECT * FROM {table}_saved")
             return
         for path in self._paths():
             shutil.rmtree(path)
             if Path(f"{path}.saved").exists():
                 shutil.copytree(f"{path}.saved", path)
+
+    def _tables(self) -> list[str]:
+        table = self.delivery.table
+        return [table, f"{table}_dlt", "lossless_ledger", "lossless_ledger_history"]
 
     def _paths(self) -> list[str]:
         table = self.delivery.table

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 import pytest
-from cutting_proxy import CuttingProxy
 from psycopg import sql
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from cutting_proxy import CuttingProxy
 from lossless.errors import BadInput, Fenced, LosslessError, PromiseBroken
 from lossless.pipeline.ledger import Ledger, Position, SourcePartition, Tally
 from lossless.pipeline.outcomes import (
