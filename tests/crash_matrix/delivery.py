@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
+import pytest
 
 from lossless.pipeline.events import Event, unobserved
 from lossless.pipeline.ledger import Ledger
@@ -31,6 +32,12 @@ RECORDS_PER_BATCH = 200
 BATCHES = RECORDS // RECORDS_PER_BATCH
 BAD_EVERY = 50  # every fiftieth record is not JSON
 SINKS = ("delta", "postgres", "parquet")
+# The cells that differ most between sinks are run on all of them each time; of the others the
+# default sink, and the rest of the matrix by `make test-all`.
+every_sink = pytest.mark.parametrize("sink", SINKS)
+every_sink_in_full = pytest.mark.parametrize(
+    "sink", [SINKS[0], *(pytest.param(sink, marks=pytest.mark.full) for sink in SINKS[1:])]
+)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from cutting_proxy import CuttingProxy
-from delivery import SINKS, Delivery, MakeDelivery
+from delivery import Delivery, MakeDelivery, every_sink, every_sink_in_full
 from lossless.pipeline.events import Committed, Event, Retrying
 from standalone_spark import standalone_spark
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 DRIVER_TIMEOUT_S = 300
 
-every_sink = pytest.mark.parametrize("sink", SINKS)
-
 
 @pytest.fixture(scope="module")
 def spark_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -29,7 +27,7 @@ def spark_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-@every_sink
+@every_sink_in_full
 def test_an_executor_killed_in_the_middle_of_a_task(
     sink: str, make_delivery: MakeDelivery, spark_master: str
 ) -> None:
