@@ -50,7 +50,7 @@ from lossless.pipeline.events import (
 )
 from lossless.pipeline.ledger import Ledger, Position, Receipt, SourcePartition
 from lossless.pipeline.resume import Resume, resume
-from lossless.pipeline.sinks.interface import CommitUnknown, Sink, Staged
+from lossless.pipeline.sinks.interface import CommitUnknown, Sink, SinkUnavailable, Staged
 from lossless.pipeline.source import LogRange, SourceLog, spark_options, starting_offsets
 from lossless.pipeline.transform import OffsetRange, describe_failure
 from lossless.tally import Tally
@@ -126,6 +126,13 @@ class Runner:
     def plan(self, *, accept_loss: bool) -> tuple[Ledger, Resume]:
         """The stored ledger and where to go on from it. Writes nothing."""
         ledger = self.sink.ledger()
+        if ledger.sequence < self._head.sequence:
+            # A volume that is not mounted looks like a table that never was.
+            raise SinkUnavailable(
+                f"the {self.sink.describe()} has a ledger at sequence {ledger.sequence}, and this "
+                f"driver has committed {self._head.sequence}: the table is gone or was put back",
+                hint="bring it back; or, if it is as it should be, start the pipeline again",
+            )
         log = self._log(ledger)
         return ledger, resume(ledger, log, self._start_of(log), accept_loss=accept_loss)
 

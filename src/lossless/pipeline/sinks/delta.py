@@ -187,6 +187,8 @@ class DeltaSink:
         assert self._sequence is not None
         area = self._staging(self._sequence + 1)
         with self._storage("staging rows for"):
+            if not self._delta.snapshot().exists:
+                raise SinkUnavailable(f"the {self.describe()} is gone")
             metadata = self._delta.begin().metadata
             scratch = area.write(self._as_the_table_spells(outcomes, metadata))
             letters = scratch.read_back.where(area.is_letter())

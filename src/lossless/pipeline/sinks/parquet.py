@@ -310,6 +310,11 @@ class ParquetSink:
         try:
             yield
         except (NotADirectoryError, FileExistsError) as error:
+            if self._prepared:
+                raise SinkUnavailable(
+                    f"cannot {doing} {self.describe()}: {_reason(error)}",
+                    hint="it was a directory when the pipeline started",
+                ) from error
             raise BadInput(
                 f"cannot {doing} {self.describe()}: {_reason(error)}",
                 hint="the path must be a directory, or not exist yet",
