@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
@@ -61,7 +62,7 @@ class Batcher:
             read = tally_by_partition(decoded)
             try:
                 return self._stage_once(transform, records, decoded, read, topics, {})
-            except (PySparkException, LosslessError) as error:
+            except (PySparkException, Py4JJavaError, LosslessError) as error:
                 # Asking which record is to blame also tells whether any is: a sink that is down
                 # or a lost executor leaves nothing to find, and the batch is tried again as it is.
                 rejected = failing_records(transform, _rows(decoded), topics, ranges)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import StreamingQueryException
 
@@ -106,7 +107,7 @@ class Runner:
                     if not self._began or not _worth_retrying(error):
                         raise
                     problem: Exception = error
-                except (PySparkException, KafkaException) as error:
+                except (PySparkException, Py4JJavaError, KafkaException) as error:
                     problem = error
                 if self._head.sequence > head_before.sequence:
                     back_off_s = BACK_OFF_FIRST_S

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
@@ -166,7 +167,7 @@ def _within(part: OffsetRange, topics: Mapping[str, str]) -> Column:
 def _try(transform: Transform, rows: DataFrame) -> Failure | None:
     try:
         transform(rows).write.format("noop").mode("overwrite").save()
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         return describe_failure(error)
     return None
 
