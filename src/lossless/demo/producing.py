@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from lossless.acknowledged import AUDIT_TOPIC, AcknowledgedCounter
+from lossless.acknowledged import AUDIT_TOPIC, AcknowledgedCount, AcknowledgedCounter
 from lossless.demo.orders import order_key, order_value
 from lossless.errors import Unavailable
 
@@ -181,13 +181,23 @@ class OrderProducer(threading.Thread):
 
     def _report(self, producer: Producer, *, flush: bool) -> None:
         self._reported_at = time.monotonic()
-        for report in self._counter.reports(int(time.time() * 1000), flush=flush):
-            producer.produce(
-                AUDIT_TOPIC,
-                key=report.key(),
-                value=report.to_bytes(),
-                on_delivery=self._on_report_delivery,
-            )
+        for report in list(self._counter.reports(int(time.time() * 1000), flush=flush)):
+            self._send_report(producer, report)
+
+    def _send_report(self, producer: Producer, report: AcknowledgedCount) -> None:
+        """Waits for room in the queue, which orders fill while a broker is being replaced."""
+        while not self._gate.shut:
+            try:
+                producer.produce(
+                    AUDIT_TOPIC,
+                    key=report.key(),
+                    value=report.to_bytes(),
+                    on_delivery=self._on_report_delivery,
+                )
+            except BufferError:
+                producer.poll(POLL_S)
+            else:
+                return
 
     def _on_report_delivery(self, error: KafkaError | None, _message: Message) -> None:
         self._unreported = self._unreported or error
