@@ -59,7 +59,7 @@ def transform(rows):
 """
 
 
-@every_sink
+@every_sink_in_full
 def test_a_partition_leader_killed_between_batches(
     sink: str, make_delivery: MakeDelivery, lossless_cluster: Any
 ) -> None:
