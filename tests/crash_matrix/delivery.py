@@ -116,7 +116,7 @@ type = "{self.sink}"
         )
 
     def driver(
-        self, crash_points: str = "", *, master: str = "local[2]", **environment: str
+        self, crash_points: str = "", *, master: str = "local[2]"
     ) -> subprocess.Popen[bytes]:
         """A driver in a process of its own, with a JVM of its own."""
         with (self.folder / f"driver-{len(self.drivers)}.log").open("wb") as log:
@@ -128,7 +128,6 @@ type = "{self.sink}"
                     "LOSSLESS_CRASH_POINTS": crash_points,
                     "LOSSLESS_CRASH_LOG": str(self.crash_log),
                     "TMPDIR": str(self.folder),
-                    **environment,
                 },
                 stderr=log,
                 stdout=subprocess.DEVNULL,

@@ -6,12 +6,13 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
+
+from lossless.engines.waiting import wait_until
 
 START_TIMEOUT_S = 60
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -69,11 +70,9 @@ def _start(role: str, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def _wait_for(log: Path, pattern: str, times: int) -> list[str]:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while True:
-        found = re.findall(pattern, log.read_text(errors="replace"))
-        if len(found) >= times:
-            return found
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{log}: {pattern!r} not seen {times} times:\n{log.read_text()}")
-        time.sleep(0.1)
+    def found() -> list[str]:
+        return re.findall(pattern, log.read_text(errors="replace"))
+
+    if not wait_until(lambda: len(found()) >= times, timeout_s=START_TIMEOUT_S):
+        raise TimeoutError(f"{log}: {pattern!r} not seen {times} times:\n{log.read_text()}")
+    return found()

@@ -6,14 +6,13 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from delivery import Delivery, MakeDelivery, every_sink, every_sink_in_full
+from lossless.engines.waiting import wait_until
 from lossless.errors import Fenced
 from lossless.pipeline.crash_points import CrashPoints, InjectedFailure
 from lossless.pipeline.events import Committed, Event
@@ -46,7 +45,7 @@ def test_a_driver_killed_while_it_stages(sink: str, make_delivery: MakeDelivery)
     delivery = make_delivery(sink, transform="deadly:transform")
     fired = delivery.folder / "fired"
     (delivery.folder / "deadly.py").write_text(_KILLS_DRIVER.format(fired=str(fired)))
-    process = delivery.driver(LOSSLESS_TEST_DRIVER="dies")
+    process = delivery.driver()
     assert process.wait(DRIVER_TIMEOUT_S) == -signal.SIGKILL, delivery.driver_log()
     assert fired.read_text() == "300"
     delivery.assert_exactly_once(delivery.run())
@@ -226,10 +225,11 @@ def test_a_zombie_that_wakes_and_commits_before_the_other_driver_does(
 def stopped(delivery: Delivery, crash_points: str) -> subprocess.Popen[bytes]:
     """A driver that ran until it was stopped where it was told to be."""
     process = delivery.driver(crash_points)
-    wait_for(
-        lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED,
-        lambda: f"{process.poll()} {delivery.driver_log()}",
+    status = psutil.Process(process.pid).status
+    is_stopped = wait_until(
+        lambda: status() == psutil.STATUS_STOPPED, timeout_s=DRIVER_TIMEOUT_S, poll_s=0.1
     )
+    assert is_stopped, f"{process.poll()} {delivery.driver_log()}"
     assert delivery.crashes() == [crash_points]
     return process
 
@@ -237,17 +237,6 @@ def stopped(delivery: Delivery, crash_points: str) -> subprocess.Popen[bytes]:
 def wake(process: subprocess.Popen[bytes]) -> None:
     for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
         os.kill(one.pid, signal.SIGCONT)
-
-
-def wait_for(
-    condition: Callable[[], bool], say: Callable[[], str], timeout_s: float = DRIVER_TIMEOUT_S
-) -> None:
-    waited = threading.Event()
-    for _ in range(int(timeout_s * 10)):
-        if condition():
-            return
-        waited.wait(0.1)
-    pytest.fail(f"waited {timeout_s} s in vain: {say()}")
 
 
 def arm(monkeypatch: pytest.MonkeyPatch, delivery: Delivery, crash_points: str) -> None:

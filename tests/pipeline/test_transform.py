@@ -6,6 +6,7 @@ import pytest
 
 from lossless.errors import BadInput
 from shop import MakeShop, Shop
+from topics import produce
 
 
 def transformed(orders: Shop, body: str, name: str) -> str:
@@ -68,6 +69,7 @@ def transform(rows):
 def test_a_transform_that_fails_on_every_record_stops_the_run(shop: MakeShop) -> None:
     orders = shop()
     orders.produce(range(5))
+    produce(orders.bootstrap_servers, orders.topic, [(0, b"k", b"not json")])
     body = """
 @F.udf("bigint")
 def broken(number):

@@ -68,7 +68,7 @@ class Batcher:
                 rejected = failing_records(transform, _rows(decoded), topics, ranges)
                 if not rejected:
                     raise
-                _refuse_if_all(rejected, read, error)
+                _refuse_if_all(rejected, _rows(decoded).count(), error)
                 return self._stage_once(transform, records, decoded, read, topics, rejected)
         finally:
             decoded.unpersist()
@@ -129,11 +129,9 @@ def _rejected_letters(records: DataFrame, rejected: Rejected, group: str) -> Dat
     return records.where(message.isNotNull()).select(provenance(), letter.alias(DEAD_LETTER))
 
 
-def _refuse_if_all(
-    rejected: Rejected, read: Mapping[tuple[str, int], Tally], error: BaseException
-) -> None:
+def _refuse_if_all(rejected: Rejected, decoded_well: int, error: BaseException) -> None:
     """A transform that fails on everything is broken; a lone record that fails is a bad record."""
-    if len(rejected) > 1 and len(rejected) == sum(tally.count for tally in read.values()):
+    if len(rejected) > 1 and len(rejected) == decoded_well:
         failure = next(iter(rejected.values()))
         raise BadInput(
             f"the transform fails on every record: {failure.exception}: {failure.message}",
