@@ -17,7 +17,14 @@ from pyspark.sql import types as T
 
 from lossless.errors import BadInput, Fenced, PromiseBroken, Unavailable
 from lossless.pipeline.ledger import Ledger, Position, Receipt, SourcePartition
-from lossless.pipeline.outcomes import DEAD_LETTER, DEAD_LETTER_TYPE, PROVENANCE, PROVENANCE_TYPE
+from lossless.pipeline.outcomes import (
+    DEAD_LETTER,
+    DEAD_LETTER_TYPE,
+    IS_DEAD,
+    PROVENANCE,
+    PROVENANCE_TYPE,
+    marked,
+)
 from lossless.pipeline.sinks import delta_letters, delta_log
 from lossless.pipeline.sinks.delta import DeltaSink
 from lossless.pipeline.sinks.interface import CommitUnknown, SinkUnavailable, Staged
@@ -50,8 +57,10 @@ def outcomes(
         }
         for partition, offset in dead
     ]
-    return spark.createDataFrame(
-        [tuple(each.get(name) for name in wide.fieldNames()) for each in values], wide
+    return marked(
+        spark.createDataFrame(
+            [tuple(each.get(name) for name in wide.fieldNames()) for each in values], wide
+        )
     )
 
 
@@ -260,7 +269,7 @@ def test_a_zombie_that_checked_in_time_and_commits_too_late_loses(
 def test_an_append_by_somebody_else_in_between_disturbs_nobody(
     spark: SparkSession, driver: Driver, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    foreign = outcomes(spark, [(1, 99)]).drop(DEAD_LETTER)
+    foreign = outcomes(spark, [(1, 99)]).drop(DEAD_LETTER, IS_DEAD)
 
     def append() -> None:
         foreign.write.format("delta").mode("append").save(path)
@@ -418,6 +427,40 @@ def test_late_letters_of_a_zombie_are_refused(
     assert driver.contents == ([(0, 0)], [(0, 1)])
 
 
+def test_letters_that_came_after_ours_are_looked_for(
+    spark: SparkSession, driver: Driver, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.write([(0, 0)], [(0, 1)])
+    zombie = Driver(spark, path)
+    late = zombie.stage([], [(0, 2)])
+    with before_commit(monkeypatch, die), pytest.raises(KeyboardInterrupt):
+        zombie.commit(late)
+    assert all_letters(spark, path) == [1, 2]
+    driver.write([(0, 2)])
+    driver.write([], [(0, 3)])
+    assert all_letters(spark, path) == [1, 3]
+    assert driver.contents == ([(0, 0), (0, 2)], [(0, 1), (0, 3)])
+
+
+def test_a_driver_that_wrote_the_last_letters_does_not_look_for_others(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[bool] = []
+    load = delta_log.DeltaLog.load
+
+    def watched(self: delta_log.DeltaLog, version: int | None = None) -> DataFrame:
+        looked.append(True)
+        return load(self, version)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delta_log.DeltaLog, "load", watched)
+        driver.write([(0, 0)], [(0, 1)])
+        driver.write([(0, 2)])
+        driver.write([], [(0, 3)])
+    assert not looked
+    assert driver.contents == ([(0, 0), (0, 2)], [(0, 1), (0, 3)])
+
+
 def test_a_batch_without_dead_letters_makes_no_table_of_them(driver: Driver, path: str) -> None:
     driver.write([(0, 0)])
     driver.sink.sweep()
@@ -449,9 +492,15 @@ def test_a_data_table_put_back_from_a_backup_takes_its_letters_back(
 # The traps
 
 
+@pytest.mark.parametrize("commits_read_max", [delta_log.COMMITS_READ_MAX, 0])
 def test_restore_to_before_our_last_commit_is_refused_until_it_is_undone(
-    spark: SparkSession, driver: Driver, path: str
+    spark: SparkSession,
+    driver: Driver,
+    path: str,
+    monkeypatch: pytest.MonkeyPatch,
+    commits_read_max: int,
 ) -> None:
+    monkeypatch.setattr(delta_log, "COMMITS_READ_MAX", commits_read_max)
     driver.write([(0, 0)])
     driver.write([(0, 1)])
     staged = driver.stage([(0, 2)])
@@ -468,6 +517,61 @@ def test_restore_to_before_our_last_commit_is_refused_until_it_is_undone(
     assert driver.sink.ledger() == driver.head
     driver.commit(staged)
     assert driver.contents == ([(0, 0), (0, 1), (0, 2)], [])
+
+
+def commit_file(path: str, version: int) -> Path:
+    return Path(path) / "_delta_log" / f"{version:020}.json"
+
+
+def test_the_ledger_is_followed_without_a_job_over_the_whole_log(
+    spark: SparkSession, driver: Driver, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(self: delta_log.Snapshot) -> dict[str, int]:
+        raise AssertionError(f"version {self.version} was asked for all its transactions")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delta_log.Snapshot, "all_transactions", asked)
+        driver.write([(0, 0)], [(0, 1)])
+        driver.write([(0, 2)], [(0, 3)])
+        assert Driver(spark, path).head == driver.head  # of a short log all is read
+    for limit in ("COMMITS_READ_MAX", "COMMIT_BYTES_MAX"):
+        with monkeypatch.context() as patch:
+            patch.setattr(delta_log, limit, 0)
+            assert Driver(spark, path).head == driver.head
+            driver.write([(1, 0)])
+
+
+def test_a_commit_whose_place_somebody_else_took_is_noticed(driver: Driver, path: str) -> None:
+    """A writer that knows no lock, on a local disk: its rename comes after ours."""
+    driver.write([(0, 0)])
+    driver.write([(0, 1)])
+    ours = commit_file(path, 2)
+    actions = ours.read_text().splitlines(keepends=True)
+    ours.with_name(f".{ours.name}.crc").unlink()
+    ours.write_text("".join(each for each in actions if "commitInfo" in each))
+    with pytest.raises(Fenced, match="is at sequence 1, and this one had read 2"):
+        driver.write([(0, 2)])
+
+
+def test_a_log_that_was_put_back_and_written_on_is_not_taken_for_the_one_that_was_read(
+    spark: SparkSession, driver: Driver, path: str
+) -> None:
+    driver.write([(0, 0)])
+    shutil.copytree(path, f"{path}.backup")
+    driver.write([(0, 1)])
+    assert driver.sink.dead_letters().isEmpty()  # it has read the log up to here
+    staged = driver.stage([(0, 2)])
+    staging = next(Path(path).glob("*.3.rows"))
+    shutil.move(staging, f"{path}.backup")
+    shutil.rmtree(path)
+    shutil.copytree(f"{path}.backup", path)
+    foreign = outcomes(spark, [(1, 99)]).drop(DEAD_LETTER, IS_DEAD)
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    for _ in range(3):
+        foreign.write.format("delta").mode("append").save(path)
+    with pytest.raises(Fenced, match="is at sequence 1, and this one had read 2"):
+        driver.commit(staged)
 
 
 def test_restore_between_check_and_commit_does_not_go_unnoticed(
@@ -588,7 +692,7 @@ def test_columns_are_added_only_when_allowed(spark: SparkSession, driver: Driver
         [(7, "hi", (TOPIC_ID, 0, 1, None), None)],
         T.StructType([*grown.fields, T.StructField(DEAD_LETTER, DEAD_LETTER_TYPE)]),
     )
-    driver.commit(sink.stage(frame, may_expand=False))
+    driver.commit(sink.stage(marked(frame), may_expand=False))
     rows = sink.rows().orderBy("amount").select("amount", "note").collect()
     assert [tuple(row) for row in rows] == [(0, None), (7, "hi")]
     sink.prepare(ROWS, add_columns=False)  # a table may have more columns than the rows
@@ -609,7 +713,7 @@ def test_a_field_inside_a_struct_is_added_too(spark: SparkSession, path: str) ->
         [(("8001", "Zurich"), (TOPIC_ID, 0, 0, None), None)],
         T.StructType([*grown.fields, T.StructField(DEAD_LETTER, DEAD_LETTER_TYPE)]),
     )
-    staged = sink.stage(frame, may_expand=False)
+    staged = sink.stage(marked(frame), may_expand=False)
     sink.commit(head, after(head, staged), staged)
     assert [r.asDict() for r in sink.rows().select("address.*").collect()] == [
         {"city": "Zurich", "zip": "8001"}

@@ -25,6 +25,7 @@ from lossless.pipeline.outcomes import (
     DEAD_LETTER_TYPE,
     PROVENANCE,
     PROVENANCE_TYPE,
+    marked,
     row_schema,
 )
 from lossless.pipeline.sinks import parquet
@@ -78,7 +79,7 @@ def outcomes(
         (None, None, provenance(o), (b"key", b"{bad", None, {"kafka_dlt-exception-message": "bad"}))
         for o in dead
     ]
-    return spark.createDataFrame([*rows, *letters], SCHEMA)
+    return marked(spark.createDataFrame([*rows, *letters], SCHEMA))
 
 
 def tally(*offsets: int) -> Tally:
@@ -196,7 +197,7 @@ def test_a_batch_is_evaluated_once(spark: SparkSession, sink: ParquetSink) -> No
 
     rows = outcomes(spark, range(20)).withColumn("bad", is_bad.asNondeterministic()("id"))
     letter = F.struct(*[F.lit(None).cast(f.dataType).alias(f.name) for f in DEAD_LETTER_TYPE])
-    batch = rows.withColumn(DEAD_LETTER, F.when(F.col("bad"), letter)).drop("bad")
+    batch = marked(rows.withColumn(DEAD_LETTER, F.when(F.col("bad"), letter)).drop("bad"))
     staged = sink.stage(batch, may_expand=False)
 
     receipt = staged.receipts[TOPIC_ID, 0]
@@ -699,6 +700,47 @@ def test_the_ledger_file_names_pipeline_schema_and_files(
 # Schemas
 
 
+def test_a_pipeline_starts_without_a_job_and_readers_get_the_schema(
+    spark: SparkSession, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[T.StructType] = []
+    write = Staging.write_summary
+
+    def watched(self: Staging, schema: T.StructType) -> None:
+        written.append(schema)
+        write(self, schema)
+
+    monkeypatch.setattr(Staging, "write_summary", watched)
+
+    def jobs() -> int:
+        return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
+
+    columns = (
+        "at timestamp, local timestamp_ntz, day date, tiny tinyint, price decimal(20,3), "
+        "raw binary, tags map<string, array<struct<x: int, y: float>>>, free variant"
+    )
+    schema = T.StructType([*T.StructType.fromDDL(columns).fields, *ROWS.fields])
+    before = jobs()
+    fresh = ParquetSink(spark, "orders", str(path))
+    fresh.prepare(schema, add_columns=False)
+    fresh.commit(Ledger(), Ledger().successor({}), None)
+    assert jobs() == before
+    assert written == [schema]
+    shutil.copy(path / "_common_metadata", tmp_path / "summary.parquet")
+    stored = spark.read.parquet(str(tmp_path / "summary.parquet"))
+    assert stored.schema == schema
+    assert stored.count() == 0
+
+
+def test_readers_get_the_schema_of_the_driver_that_commits(
+    spark: SparkSession, sink: ParquetSink, another_driver: ParquetSink, path: Path
+) -> None:
+    other = T.StructType([T.StructField("price", T.DoubleType()), *ROWS.fields[1:]])
+    another_driver.prepare(other, add_columns=False)
+    deliver(sink, outcomes(spark, [0]), next_offset=1)
+    assert spark.read.parquet(str(path)).columns == [*ROWS.names, "lossless_commit"]
+
+
 def test_a_table_grows_by_columns_that_old_rows_do_not_have(
     spark: SparkSession, sink: ParquetSink, path: Path
 ) -> None:
@@ -709,7 +751,7 @@ def test_a_table_grows_by_columns_that_old_rows_do_not_have(
     with pytest.raises(BadInput, match="price double"):
         sink.prepare(row_schema(GROWN), add_columns=False)
     sink.prepare(row_schema(GROWN), add_columns=True)
-    grown = spark.createDataFrame([(101, 9.5, "order 1", provenance(1), None)], GROWN)
+    grown = marked(spark.createDataFrame([(101, 9.5, "order 1", provenance(1), None)], GROWN))
     deliver(sink, grown, next_offset=2)
 
     for rows in (sink.rows(), spark.read.parquet(str(path))):
@@ -749,12 +791,21 @@ def test_nullability_is_no_difference(spark: SparkSession, sink: ParquetSink) ->
     assert not difference.incompatible
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        T.StructField("span", T.CalendarIntervalType()),
+        T.StructField("ID", T.LongType()),
+        T.StructField("nothing", T.StructType()),
+    ],
+)
 def test_a_column_that_parquet_cannot_hold_is_refused_before_the_first_batch(
-    spark: SparkSession, path: Path
+    spark: SparkSession, path: Path, column: T.StructField
 ) -> None:
-    rows = T.StructType([*ROWS.fields, T.StructField("span", T.CalendarIntervalType())])
-    with pytest.raises(BadInput, match="span"):
+    rows = T.StructType([*ROWS.fields, column])
+    with pytest.raises(BadInput, match=r"span|`id`|empty"):
         ParquetSink(spark, "orders", str(path)).prepare(rows, add_columns=False)
+    assert staging_directories(path) == []
 
 
 # The folders

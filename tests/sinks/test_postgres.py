@@ -26,6 +26,7 @@ from lossless.pipeline.outcomes import (
     DEAD_LETTER_TYPE,
     PROVENANCE,
     PROVENANCE_TYPE,
+    marked,
     row_schema,
 )
 from lossless.pipeline.sinks.interface import CommitUnknown, SinkUnavailable, Staged
@@ -82,7 +83,7 @@ def outcomes(
         (*row, (TOPIC_ID, 0, offset, timestamp), None) for offset, row in enumerate(rows, start)
     ]
     data += [(*[None] * width, (TOPIC_ID, 0, offset, timestamp), letter(offset)) for offset in dead]
-    return spark.createDataFrame(data, schema)
+    return marked(spark.createDataFrame(data, schema))
 
 
 def letter(offset: int) -> tuple[Any, ...]:

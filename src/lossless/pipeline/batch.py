@@ -17,10 +17,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from lossless.errors import BadInput, LosslessError
-from lossless.pipeline.decode import TRANSFORM_FAILED, Decoder, dead_letter, outcomes
+from lossless.pipeline.decode import TRANSFORM_FAILED, Decoder, dead_letter
 from lossless.pipeline.decode.provenance import provenance
+from lossless.pipeline.decode.sql import Sql, case, literal
 from lossless.pipeline.ledger import Receipt
-from lossless.pipeline.outcomes import DEAD_LETTER, DEAD_LETTER_TYPE, PROVENANCE, tally_by_partition
+from lossless.pipeline.outcomes import (
+    DEAD_LETTER,
+    DEAD_LETTER_TYPE,
+    IS_DEAD,
+    PROVENANCE,
+    marked,
+    tally_by_partition,
+)
 from lossless.pipeline.sinks.interface import Sink, Staged
 from lossless.pipeline.transform import Failure, OffsetRange, Transform, failing_records
 from lossless.tally import Tally
@@ -46,7 +54,7 @@ class Batcher:
         """`topics` gives the id of every topic; `ranges` are the planned offsets."""
         records = records.withColumn("topic_id", _topic_id(topics))
         if self.transform is None:
-            staged = self.sink.stage(outcomes(self.decoder.decode(records)), may_expand=False)
+            staged = self.sink.stage(self.decoder.decode(records), may_expand=False)
             return _with_reads(staged, None)
         return self._stage_transformed(self.transform, records, topics, ranges)
 
@@ -86,11 +94,11 @@ class Batcher:
         if rejected:
             rows = rows.where(~_is_rejected(rejected, topics))
         result = transform(rows).withColumn(DEAD_LETTER, F.lit(None).cast(DEAD_LETTER_TYPE))
-        letters = decoded.where(F.col(DEAD_LETTER).isNotNull()).select(PROVENANCE, DEAD_LETTER)
+        letters = decoded.where(IS_DEAD).select(PROVENANCE, DEAD_LETTER)
         if rejected:
             letters = letters.unionByName(_rejected_letters(records, rejected, self.group))
         both = result.unionByName(letters, allowMissingColumns=True)
-        return _with_reads(self.sink.stage(both, may_expand=True), read)
+        return _with_reads(self.sink.stage(marked(both), may_expand=True), read)
 
 
 def _topic_id(topics: Mapping[str, str]) -> Column:
@@ -101,7 +109,7 @@ def _topic_id(topics: Mapping[str, str]) -> Column:
 
 
 def _rows(decoded: DataFrame) -> DataFrame:
-    return decoded.where(F.col(DEAD_LETTER).isNull()).select("row.*", PROVENANCE)
+    return decoded.where(f"NOT {IS_DEAD}").drop(DEAD_LETTER, IS_DEAD)
 
 
 def _is_rejected(rejected: Rejected, topics: Mapping[str, str]) -> Column:
@@ -117,16 +125,18 @@ def _is_rejected(rejected: Rejected, topics: Mapping[str, str]) -> Column:
 
 def _rejected_letters(records: DataFrame, rejected: Rejected, group: str) -> DataFrame:
     """The letters of records that decode well and that the transform fails on."""
-    message = F.lit(None).cast("string")
-    for record, failure in rejected.items():
-        message = F.when(
-            (F.col("topic") == record.topic)
-            & (F.col("partition") == record.partition)
-            & (F.col("offset") == record.start),
-            F.lit(f"{failure.exception}: {failure.message}"),
-        ).otherwise(message)
-    letter = dead_letter(fqcn=F.lit(TRANSFORM_FAILED), message=message, group=group)
-    return records.where(message.isNotNull()).select(provenance(), letter.alias(DEAD_LETTER))
+    message = case(
+        *((_is_at(at), literal(f"{why.exception}: {why.message}")) for at, why in rejected.items())
+    )
+    letter = dead_letter(fqcn=literal(TRANSFORM_FAILED), message=message, group=group)
+    return records.where(f"{message} IS NOT NULL").selectExpr(
+        provenance(), f"{letter} AS {DEAD_LETTER}"
+    )
+
+
+def _is_at(record: OffsetRange) -> Sql:
+    place = f"partition = {record.partition} AND offset = {record.start}"
+    return f"topic = {literal(record.topic)} AND {place}"
 
 
 def _refuse_if_all(rejected: Rejected, decoded_well: int, error: BaseException) -> None:

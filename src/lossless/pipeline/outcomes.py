@@ -1,13 +1,15 @@
 """Outcomes: one DataFrame in which every record of a batch is either rows or a dead letter.
 
 A batch is decoded once. Rows and dead letters travel in the same DataFrame, told apart by the
-column DEAD_LETTER (null for a row), so that a sink can write both in one evaluation and no
-non-deterministic step can disagree with itself. A sink that wrote outcomes reads back what it
+column IS_DEAD, so that a sink can write both in one evaluation and no non-deterministic step can
+disagree with itself. A sink that wrote outcomes reads back what it
 wrote to fill its receipts: counts come from what is there, never from what was meant.
 
-    <the row's own columns…>   null for a dead letter
+    <the row's own columns…>   of no meaning for a dead letter
     _lossless                  struct<topic_id, partition, offset, timestamp>: where it came from
     _lossless_dead_letter      struct<key, value, record_headers, headers>: null for a row
+    _lossless_dead             whether it is one; a column of its own, so that nothing is computed
+                               twice to tell
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 PROVENANCE = "_lossless"
 DEAD_LETTER = "_lossless_dead_letter"
+IS_DEAD = "_lossless_dead"
 
 PROVENANCE_TYPE = T.StructType(
     [
@@ -61,11 +64,12 @@ DEAD_LETTER_TYPE = T.StructType(
 
 def row_schema(outcomes: T.StructType) -> T.StructType:
     """The schema of the rows among outcomes: everything but the dead letter."""
-    return T.StructType([f for f in outcomes.fields if f.name != DEAD_LETTER])
+    return T.StructType([f for f in outcomes.fields if f.name not in (DEAD_LETTER, IS_DEAD)])
 
 
-def is_dead() -> Column:
-    return F.col(DEAD_LETTER).isNotNull()
+def marked(frame: DataFrame) -> DataFrame:
+    """Outcomes from a frame that has everything but IS_DEAD."""
+    return frame.withColumn(IS_DEAD, F.col(DEAD_LETTER).isNotNull())
 
 
 def provenance_hash(topic_id: Column, partition: Column, offset: Column) -> Column:

@@ -51,6 +51,16 @@ COORDINATOR_ERRORS = (
 # was asking. Less of it, and the query is started again from the ledger instead.
 IMPATIENT = {"request.timeout.ms": "10000", "default.api.timeout.ms": "15000"}
 
+# Spark reads a range of offsets from end to end and then stops. What a task fetches beyond the end
+# of the log makes it wait at its own end, half a second by default, for records that nobody wants;
+# polls and fetches of the default sizes cost more than the records in them.
+IN_BULK = {
+    "fetch.max.wait.ms": "10",
+    "max.poll.records": "50000",
+    "max.partition.fetch.bytes": str(4 << 20),
+    "receive.buffer.bytes": str(1 << 20),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
@@ -240,13 +250,8 @@ class SourceLog:
 
 def spark_options(pipeline: PipelineContract, client_settings: Mapping[str, str]) -> dict[str, str]:
     """The options of Spark's Kafka source for a pipeline, but for where it starts."""
-    settings = {
-        **IMPATIENT,
-        **client_settings,
-        **pipeline.config,
-        "isolation.level": pipeline.isolation,
-    }
-    options = {f"kafka.{name}": value for name, value in settings.items()}
+    settings = {**client_settings, **pipeline.config, "isolation.level": pipeline.isolation}
+    options = consumer_options(settings)
     if pipeline.topic_pattern is not None:
         options["subscribePattern"] = pipeline.topic_pattern
     else:
@@ -256,6 +261,11 @@ def spark_options(pipeline: PipelineContract, client_settings: Mapping[str, str]
     if pipeline.records_per_batch_max is not None:
         options["maxOffsetsPerTrigger"] = str(pipeline.records_per_batch_max)
     return options
+
+
+def consumer_options(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings of Kafka's consumer, over our defaults, as Spark's Kafka sources take them."""
+    return {f"kafka.{name}": value for name, value in {**IMPATIENT, **IN_BULK, **settings}.items()}
 
 
 def starting_offsets(offsets: Mapping[SourcePartition, int]) -> dict[str, dict[str, int]]:

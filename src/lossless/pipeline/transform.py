@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from lossless.errors import BadInput
-from lossless.pipeline.outcomes import DEAD_LETTER, PROVENANCE, PROVENANCE_TYPE
+from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD, PROVENANCE, PROVENANCE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -112,8 +112,9 @@ def transformed_schema(transform: Transform, empty_rows: DataFrame, reference: s
             f"{field.dataType.simpleString()}",
             hint=f"pass it through as it is: {PROVENANCE_TYPE.simpleString()}",
         )
-    if DEAD_LETTER in schema.fieldNames():
-        raise BadInput(f"the transform {reference} makes a column {DEAD_LETTER}: that name is ours")
+    for ours in (DEAD_LETTER, IS_DEAD):
+        if ours in schema.fieldNames():
+            raise BadInput(f"the transform {reference} makes a column {ours}: that name is ours")
     return schema
 
 

@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lossless.pipeline.decode import Decoder, outcomes
-from lossless.pipeline.outcomes import DEAD_LETTER, PROVENANCE
+from pyspark.sql import functions as F
+
+from lossless.pipeline.decode import Decoder
+from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD, PROVENANCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -43,7 +45,11 @@ def decoded(
     spark: SparkSession, decoder: Decoder, values: Sequence[str | bytes | None]
 ) -> list[Row]:
     """The outcomes of the values, in their order."""
-    frame = outcomes(decoder.decode(records(spark, values)))
+    frame = decoder.decode(records(spark, values))
+    # The columns of a dead letter mean nothing, and Python has no dates after the year 9999.
+    frame = frame.withColumns(
+        {name: F.when(~F.col(IS_DEAD), frame[f"`{name}`"]) for name in decoder.schema.names}
+    )
     return sorted(frame.collect(), key=lambda row: row[PROVENANCE]["offset"])
 
 
@@ -53,11 +59,11 @@ def verdict(outcome: Row) -> dict[str, Any] | str:
     columns = {
         name: value
         for name, value in outcome.asDict(recursive=True).items()
-        if name not in (PROVENANCE, DEAD_LETTER) and value is not None
+        if name not in (PROVENANCE, DEAD_LETTER, IS_DEAD) and value is not None
     }
+    assert outcome[IS_DEAD] == (letter is not None)
     if letter is None:
         return columns
-    assert columns == {}, "a dead letter has no row"
     name = letter["headers"]["kafka_dlt-exception-fqcn"].removeprefix("lossless.")
     return f"{name}: {letter['headers']['kafka_dlt-exception-message']}"
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kafka_records import records, schema_file
+from kafka_records import decoded, schema_file
 
 from lossless.pipeline.decode import decoder
-from lossless.pipeline.outcomes import DEAD_LETTER, PROVENANCE
+from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD, PROVENANCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,12 +64,12 @@ def test_every_record_has_a_row_or_a_dead_letter_and_never_both(
     spark: SparkSession, tmp_path: Path, batch: list[bytes | None]
 ) -> None:
     made = decoder("json", schema_file(tmp_path, SCHEMA))
-    outcomes = made.decode(records(spark, batch)).collect()
+    outcomes = decoded(spark, made, batch)
     assert sorted(outcome[PROVENANCE]["offset"] for outcome in outcomes) == list(range(len(batch)))
     for outcome in outcomes:
-        assert (outcome["row"] is None) != (outcome[DEAD_LETTER] is None)
-        if outcome["row"] is not None:
+        assert outcome[IS_DEAD] == (outcome[DEAD_LETTER] is not None)
+        if outcome[DEAD_LETTER] is None:
             said = json.loads(batch[outcome[PROVENANCE]["offset"]] or b"")
-            assert outcome["row"]["id"] == said["id"]
-            assert outcome["row"]["s"] == said.get("s")
-            assert outcome["row"]["l"] == said.get("l")
+            assert outcome["id"] == said["id"]
+            assert outcome["s"] == said.get("s")
+            assert outcome["l"] == said.get("l")

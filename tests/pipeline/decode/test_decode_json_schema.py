@@ -168,7 +168,7 @@ def test_a_date_time_is_an_instant(spark: SparkSession, tmp_path: Path) -> None:
     frame = decoder("json", schema_file(tmp_path, schema)).decode(
         records(spark, ['{"at":"2026-01-02T04:04:05.678+01:00"}'])
     )
-    millis = frame.select(F.unix_millis("row.at")).collect()[0][0]
+    millis = frame.select(F.unix_millis("at")).collect()[0][0]
     assert millis == TIMESTAMP.astimezone(UTC).timestamp() * 1000
 
 

@@ -15,7 +15,7 @@ from lossless.contract import librdkafka_settings
 from lossless.errors import Unavailable
 from lossless.pipeline.audit.model import LogBounds
 from lossless.pipeline.ledger import SourcePartition
-from lossless.pipeline.source import REQUEST_TIMEOUT_S, SourceLog
+from lossless.pipeline.source import REQUEST_TIMEOUT_S, SourceLog, consumer_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -141,11 +141,10 @@ class AuditedLog:
             assigned.setdefault(source.topic, []).append(source.partition)
             starts.setdefault(source.topic, {})[str(source.partition)] = start
             ends.setdefault(source.topic, {})[str(source.partition)] = end
-        reader = spark.read.format("kafka")
-        for name, value in self._client_settings.items():
-            reader = reader.option(f"kafka.{name}", value)
+        settings = {**self._client_settings, "isolation.level": isolation or self.isolation}
         return (
-            reader.option("kafka.isolation.level", isolation or self.isolation)
+            spark.read.format("kafka")
+            .options(**consumer_options(settings))
             .option("assign", json.dumps(assigned))
             .option("startingOffsets", json.dumps(starts))
             .option("endingOffsets", json.dumps(ends))

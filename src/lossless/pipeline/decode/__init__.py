@@ -2,8 +2,8 @@
 
     decoder("json", Path("orders.json"), group="orders").decode(records)
 
-gives PROVENANCE, `row` and DEAD_LETTER, of which the last two are never both null nor both set.
-Schemas are DDL or JSON Schema, compiled to native Spark expressions: no Python runs per record.
+gives outcomes: the row's columns, PROVENANCE and DEAD_LETTER; see pipeline/outcomes.py. Schemas are
+DDL or JSON Schema, compiled to SQL: no Python runs per record.
 
 What a JSON record may and may not do
 - null and absent are the same: both are null in the row, both are refused by NOT NULL and, unless
@@ -18,6 +18,7 @@ What a JSON record may and may not do
 - `pattern` is a Java regular expression that may match anywhere in the text.
 - A key that is repeated in an object: the last one counts, unless the record gets a second parse
   (above, or for a closed object): then it is a dead letter.
+- Bytes that are not UTF-8 make a dead letter if they are in a text that would be stored.
 - `"additionalProperties": false` costs a second parse of every record.
 """
 
@@ -38,7 +39,6 @@ from lossless.pipeline.decode.letters import (
     dead_letter,
 )
 from lossless.pipeline.decode.raw_records import RawDecoder
-from lossless.pipeline.outcomes import DEAD_LETTER, PROVENANCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,7 +52,6 @@ __all__ = [
     "Decoder",
     "dead_letter",
     "decoder",
-    "outcomes",
 ]
 
 DDL_SUFFIXES = (".ddl", ".sql")
@@ -64,7 +63,7 @@ class Decoder(Protocol):
         """The row's columns, all nullable."""
 
     def decode(self, records: DataFrame) -> DataFrame:
-        """PROVENANCE, `row` and DEAD_LETTER for every record of Spark's Kafka source.
+        """The outcome of every record of Spark's Kafka source.
 
         `records` carries the source's columns, `headers` among them, and `topic_id`.
         """
@@ -104,13 +103,6 @@ def decoder(
         f"{schema}: cannot tell what kind of schema this is",
         hint="name it .json for JSON Schema, .ddl or .sql for DDL",
     )
-
-
-def outcomes(decoded: DataFrame) -> DataFrame:
-    """Decoded records in the form of pipeline/outcomes.py: the row's columns side by side."""
-    row = decoded.schema["row"].dataType
-    columns = [decoded["row"].getField(name).alias(name) for name in row.names]  # type: ignore[attr-defined]
-    return decoded.select(*columns, PROVENANCE, DEAD_LETTER)
 
 
 def _read(path: Path) -> str:

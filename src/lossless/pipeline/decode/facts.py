@@ -10,20 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from lossless.pipeline.decode.sql import Sql, case, each, fresh, literal
 
 SHOWN_LENGTH_MAX = 60
-NUMBERS = ("BIGINT", "DECIMAL", "DOUBLE")
 
-TABLE = """array<struct<
-    label: string, steps: array<struct<path: string, members: boolean>>, path: string,
-    kinds: array<string>, low: double, high: double, child: string, child_nullable: boolean,
-    names: array<string>, says: string>>"""
+TABLE = (
+    "array<struct<label: string, steps: array<struct<path: string, members: boolean>>,"
+    " path: string, kinds: array<string>, low: double, high: double, child: string,"
+    " child_nullable: boolean, names: array<string>, says: string>>"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,65 +72,72 @@ def path_of(name: str) -> str:
     return f"$[{quote}{name}{quote}]"
 
 
-def broken_facts(document: Column, facts: Iterable[Fact]) -> Column:
+def broken_facts(document: Sql, facts: Iterable[Fact]) -> Sql:
     """The messages of the facts that do not hold for the document, a variant."""
     # Folded to a literal by the optimizer.
-    table = F.from_json(F.lit(json.dumps([asdict(fact) for fact in facts])), TABLE)
+    table = f"from_json({literal(json.dumps([asdict(fact) for fact in facts]))}, '{TABLE}')"
 
-    def message(fact: Column) -> Column:
+    def message(fact: Sql) -> Sql:
         """Null when the fact holds."""
-        broken = F.filter(_values(document, fact), lambda value: _is_broken(value, fact))
-        shown = F.substring(_shown(F.get(broken, F.lit(0)), fact), 1, SHOWN_LENGTH_MAX)
-        label = F.when(fact["label"] == "", F.lit("the value")).otherwise(fact["label"])
-        return F.when(
-            F.size(broken) > 0, F.concat(label, F.lit(": "), F.concat_ws(" ", shown, fact["says"]))
-        )
+        broken = each("filter", _values(document, fact), lambda value: _is_broken(value, fact))
+        shown = f"substring({_shown(f'get({broken}, 0)', fact)}, 1, {SHOWN_LENGTH_MAX})"
+        label = f"IF({fact}.label = '', 'the value', {fact}.label)"
+        said = f"concat({label}, ': ', concat_ws(' ', {shown}, {fact}.says))"
+        return case((f"size({broken}) > 0", said))
 
-    return F.transform(table, message)
-
-
-def _values(document: Column, fact: Column) -> Column:
-    def stepped(values: Column, step: Column) -> Column:
-        def elements(value: Column) -> Column:
-            inner = F.try_variant_get(value, step["path"], "variant")
-            members = F.map_values(F.try_variant_get(inner, "$", "map<string,variant>"))
-            array = F.try_variant_get(inner, "$", "array<variant>")
-            return F.coalesce(F.when(step["members"], members).otherwise(array), F.array())
-
-        return F.flatten(F.transform(values, elements))
-
-    holders = F.aggregate(fact["steps"], F.array(document), stepped)
-    return F.transform(holders, lambda holder: F.try_variant_get(holder, fact["path"], "variant"))
+    return each("transform", table, message)
 
 
-def _is_broken(value: Column, fact: Column) -> Column:
+def _values(document: Sql, fact: Sql) -> Sql:
+    values, step = fresh(), fresh()
+
+    def elements(value: Sql) -> Sql:
+        inner = _get(value, f"{step}.path", "variant")
+        members = f"map_values({_get(inner, _HERE, 'map<string,variant>')})"
+        array = _get(inner, _HERE, "array<variant>")
+        return f"coalesce(IF({step}.members, {members}, {array}), array())"
+
+    stepped = f"flatten({each('transform', values, elements)})"
+    holders = f"aggregate({fact}.steps, array({document}), ({values}, {step}) -> {stepped})"
+    return each("transform", holders, lambda holder: _get(holder, f"{fact}.path", "variant"))
+
+
+def _is_broken(value: Sql, fact: Sql) -> Sql:
     kind = _kind(value)
-    number = F.when(kind.isin(*NUMBERS), F.try_variant_get(value, "$", "double"))
-    is_of_kind = F.array_contains(fact["kinds"], kind) | (kind == "VOID")
-    is_out_of_range = (number < fact["low"]) | (number >= fact["high"])
-    child = _kind(F.try_variant_get(value, fact["child"], "variant"))
-    return (
-        F.when(fact["kinds"].isNotNull(), ~is_of_kind | F.coalesce(is_out_of_range, F.lit(False)))
-        .when(value.isNull() | (kind != "OBJECT"), F.lit(False))
-        .when(
-            fact["child"].isNotNull(),
-            child.isNull() | ((child == "VOID") & ~fact["child_nullable"]),
-        )
-        .otherwise(F.size(_unnamed(value, fact)) > 0)
+    number = f"IF({kind} IN ('BIGINT', 'DECIMAL', 'DOUBLE'), {_get(value, _HERE, 'double')}, NULL)"
+    is_of_kind = f"(array_contains({fact}.kinds, {kind}) OR {kind} = 'VOID')"
+    is_out_of_range = f"({number} < {fact}.low OR {number} >= {fact}.high)"
+    child = _kind(_get(value, f"{fact}.child", "variant"))
+    return case(
+        (f"{fact}.kinds IS NOT NULL", f"NOT {is_of_kind} OR coalesce({is_out_of_range}, FALSE)"),
+        (f"{value} IS NULL OR {kind} != 'OBJECT'", "FALSE"),
+        (
+            f"{fact}.child IS NOT NULL",
+            f"{child} IS NULL OR ({child} = 'VOID' AND NOT {fact}.child_nullable)",
+        ),
+        otherwise=f"size({_unnamed(value, fact)}) > 0",
     )
 
 
-def _shown(value: Column, fact: Column) -> Column:
-    return F.when(fact["kinds"].isNotNull(), F.to_json(value)).when(
-        fact["names"].isNotNull(), F.concat_ws(", ", _unnamed(value, fact))
+def _shown(value: Sql, fact: Sql) -> Sql:
+    return case(
+        (f"{fact}.kinds IS NOT NULL", f"to_json({value})"),
+        (f"{fact}.names IS NOT NULL", f"concat_ws(', ', {_unnamed(value, fact)})"),
     )
 
 
-def _unnamed(value: Column, fact: Column) -> Column:
-    members = F.try_variant_get(value, "$", "map<string,variant>")
-    return F.array_except(F.map_keys(members), fact["names"])
+def _unnamed(value: Sql, fact: Sql) -> Sql:
+    members = _get(value, _HERE, "map<string,variant>")
+    return f"array_except(map_keys({members}), {fact}.names)"
 
 
-def _kind(value: Column) -> Column:
+def _kind(value: Sql) -> Sql:
     """OBJECT, ARRAY, STRING, BOOLEAN, BIGINT, DECIMAL, DOUBLE or VOID; null when there is none."""
-    return F.regexp_extract(F.schema_of_variant(value), "^[A-Z]+", 0)
+    return f"regexp_extract(schema_of_variant({value}), '^[A-Z]+', 0)"
+
+
+_HERE = "'$'"
+
+
+def _get(value: Sql, path: Sql, kind: str) -> Sql:
+    return f"try_variant_get({value}, {path}, '{kind}')"

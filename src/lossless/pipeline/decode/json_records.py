@@ -1,24 +1,24 @@
-"""JSON records to rows: one parse for a good record, a second one only for a doubtful one.
+"""JSON records to rows: one parse for a good record, more only for a doubtful one.
 
-    parsed    from_json of `{"rows":[VALUE],"end":true}`, once per record
+    parsed    from_json of the value with a member added before its last brace, once per record
     suspect   false for a record that is good beyond doubt: the only thing all records pay for
     error     of a suspect: null after all, or name and message
-    outcome   struct<row, letter>
+
+Why the member: `from_json` stops at the end of the first JSON value and never reads what follows
+it. If the value's last brace does not close its first object, the member is not found in that
+object. Where it is missing, or the value is `{}`, the suspect is parsed again inside an envelope,
+`{"rows":[VALUE],"end":true}`, which tells what is wrong: whatever follows the value either breaks
+the syntax, is another element of `rows`, or hides `end`.
 
 What suspects need is interpreted by Spark rather than compiled to Java: compiled, the messages of a
 few dozen rules exceed the 64 KB that a Java method can have, and few records need them.
-
-Why the envelope: `from_json` stops at the end of the first JSON value and never reads what follows
-it. Inside the envelope whatever follows the value either breaks the syntax, is another element of
-`rows`, or hides `end`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import secrets
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -33,24 +33,48 @@ from lossless.pipeline.decode.letters import (
 )
 from lossless.pipeline.decode.patterns import check_patterns
 from lossless.pipeline.decode.provenance import provenance
+from lossless.pipeline.decode.sql import Sql, any_of, case, let, literal, member, quoted_name
 from lossless.pipeline.decode.tree import Object
-from lossless.pipeline.outcomes import DEAD_LETTER, DEAD_LETTER_TYPE, PROVENANCE
+from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD, PROVENANCE, PROVENANCE_TYPE
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 PARSED = "_lossless_parsed"
+SUSPECT = "_lossless_suspect"
+CORRUPT = "_lossless_corrupt"
+# Short, because every record pays for it; random, so that nobody's own member is taken for it.
+END = secrets.token_urlsafe(3)
+SOURCE = ("key", "value", "headers", "topic", "topic_id", "partition", "offset", "timestamp")
 
 # Jackson would let these pass; JSON does not have them.
 OPTIONS = {
     "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": "corrupt",
+    "columnNameOfCorruptRecord": CORRUPT,
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
 
+TEXT = "CAST(value AS STRING)"
+STRIPPED = f"rtrim({literal(' ' + chr(9) + chr(10) + chr(13))}, {TEXT})"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+def _with_end(value: Sql) -> Sql:
+    # Bytes, because the length of a text, and the cut, are counted in characters, one by one.
+    cut = f"substring({value}, 1, octet_length({value}) - 1)"
+    return f"CAST(concat({cut}, CAST(',\"{END}\":0}}' AS BINARY)) AS STRING)"
+
+
+# Null when it cannot be an object.
+WITH_END = case(
+    (f"endswith({TEXT}, '}}')", _with_end("value")),
+    (f"endswith({STRIPPED}, '}}')", _with_end(f"CAST({STRIPPED} AS BINARY)")),
+)
+SUSPECTED = f"CAST({SUSPECT}.value AS STRING)"
+ENVELOPE = f"concat('{{\"rows\":[', {SUSPECTED}, '],\"end\":true}}')"
+
+
+@dataclass(frozen=True, kw_only=True)
 class JsonDecoder:
     tree: Object
     group: str
@@ -62,139 +86,164 @@ class JsonDecoder:
 
     def decode(self, records: DataFrame) -> DataFrame:
         check_patterns(records.sparkSession, self.patterns)
-        text = F.col("value").cast("string")
-        parsed = F.from_json(_envelope(text), self._parsed_type(), OPTIONS)
-        # The two selects stay apart in the plan, because the second one uses `parsed` repeatedly.
+        parsed = F.from_json(F.expr(WITH_END), self._parsed_type, OPTIONS)
+        columns = [quoted_name(column) for column in self.schema.names]
+        place = {f"{PROVENANCE}_{name}": name for name in PROVENANCE_TYPE.names}
+        # Spark does not merge these selects, because what one computes the next uses repeatedly.
+        # Only the second can be compiled as a whole, and it is what all records pay for. The
+        # provenance becomes a struct at the end: a row with a struct in it is slower to copy.
         return (
-            records.withColumn(PARSED, parsed)
-            .select(provenance(), self._outcome(text, F.col(PARSED)).alias("outcome"))
-            .select(PROVENANCE, "outcome.row", F.col("outcome.letter").alias(DEAD_LETTER))
-        )
-
-    def _outcome(self, text: Column, parsed: Column) -> Column:
-        row = self.tree.converted(_row(parsed))
-        # The partition id is never negative. It is there because Spark does not move filters past
-        # what it takes for non-deterministic: a filter of the user's would otherwise bring a
-        # second from_json with it.
-        is_good = (F.spark_partition_id() >= 0) & ~self._is_suspect(text, parsed)
-        return F.when(
-            is_good, F.struct(row.alias("row"), F.lit(None).cast(DEAD_LETTER_TYPE).alias("letter"))
-        ).otherwise(
-            _let(
-                self._error(text, parsed),
-                lambda error: F.struct(
-                    F.when(error.isNull(), row).alias("row"),
-                    F.when(
-                        error.isNotNull(),
-                        dead_letter(fqcn=error["fqcn"], message=error["message"], group=self.group),
-                    ).alias("letter"),
-                ),
+            records.select(*SOURCE, parsed.alias(PARSED))
+            .selectExpr(
+                *self._columns,
+                *(f"{name} AS {alias}" for alias, name in place.items()),
+                f"{self._suspect} AS {SUSPECT}",
+            )
+            .selectExpr(
+                *columns,
+                provenance(of=f"{PROVENANCE}_"),
+                f"{self._letter} AS {DEAD_LETTER}",
+                f"{self._is_dead} AS {IS_DEAD}",
             )
         )
 
+    @property
     def _parsed_type(self) -> T.StructType:
         return T.StructType(
             [
-                T.StructField("rows", T.ArrayType(self.tree.reads)),
-                T.StructField("end", T.BooleanType()),
-                T.StructField("corrupt", T.StringType()),
+                *self.tree.reads.fields,
+                T.StructField(END, T.ByteType()),
+                T.StructField(CORRUPT, T.StringType()),
             ]
         )
 
-    def _is_suspect(self, text: Column, parsed: Column) -> Column:
-        """What every record pays for. False for a record that is good beyond doubt."""
-        row = _row(parsed)
-        suspicions = [
-            text.isNull(),
-            ~F.is_valid_utf8(text),
-            _is_corrupt(parsed),
-            F.size(parsed["rows"]) > 1,
-            parsed["end"].isNull(),
-            row.isNull(),
-            *(rule.broken(row) for rule in self.tree.rules()),
-            *(doubt(row) for doubt in self.tree.doubts()),
+    @cached_property
+    def _columns(self) -> list[Sql]:
+        return [
+            f"{column.node.converted(member(PARSED, column.name))} AS {quoted_name(column.name)}"
+            for column in self.tree.fields
         ]
-        # Of a column that is null most rules are null: neither broken nor kept.
-        return F.coalesce(_any(suspicions), F.lit(False))
 
-    def _error(self, text: Column, parsed: Column) -> Column:
-        """Null after all, or the name and the message of the error."""
-        row, corrupt = _row(parsed), _is_corrupt(parsed)
-        count = F.size(parsed["rows"])
-        is_doubtful = _any([corrupt, *(doubt(row) for doubt in self.tree.doubts())])
-        return (
-            F.when(text.isNull(), _named(NO_VALUE, "no value: the record is a tombstone"))
-            .when(~F.is_valid_utf8(text), _named(MALFORMED_JSON, "the value is not UTF-8"))
-            .when(count == 0, _named(MALFORMED_JSON, "the value is empty"))
-            .when(
-                (count > 1) | (parsed["end"].isNull() & ~corrupt),
-                _named(MALFORMED_JSON, "something follows the JSON value"),
-            )
-            .when(
-                ~corrupt & row.isNull(),
-                _named(SCHEMA_VIOLATION, "the value: null is not an object"),
-            )
-            .when(is_doubtful, _let(_document(text), lambda d: self._second_look(parsed, d)))
-            .otherwise(_named(SCHEMA_VIOLATION, F.concat_ws("; ", self._broken_rules(row))))
-        )
+    @cached_property
+    def _suspect(self) -> Sql:
+        """The record, if it is not good beyond doubt."""
+        fields = ", ".join(f"'{name}', {name}" for name in SOURCE)
+        return case((self._is_suspect(), f"named_struct({fields})"))
 
-    def _second_look(self, parsed: Column, document: Column) -> Column:
-        corrupt = _is_corrupt(parsed)
-        broken_rules = F.when(~corrupt, self._broken_rules(_row(parsed))).otherwise(F.array())
-        messages = F.array_union(broken_rules, broken_facts(document, self.tree.facts()))
-        return (
-            F.when(
-                document.isNull() & parsed["rows"].isNull(),
-                _named(MALFORMED_JSON, "the value is not JSON"),
-            )
-            .when(document.isNull(), _named(MALFORMED_JSON, "an object has the same key twice"))
-            .otherwise(
-                _let(
-                    F.concat_ws("; ", messages),
-                    lambda listed: F.when(listed != "", _named(SCHEMA_VIOLATION, listed)).when(
-                        corrupt,
-                        _named(SCHEMA_VIOLATION, "a value does not have the type of its column"),
+    @cached_property
+    def _is_dead(self) -> Sql:
+        return case((f"{SUSPECT} IS NULL", "FALSE"), otherwise=f"{self._error} IS NOT NULL")
+
+    @cached_property
+    def _letter(self) -> Sql:
+        """Of a suspect; null when it is a row after all."""
+        letter = let(
+            self._error,
+            lambda error: case(
+                (
+                    f"{error} IS NOT NULL",
+                    dead_letter(
+                        SUSPECT,
+                        fqcn=f"{error}.fqcn",
+                        message=f"{error}.message",
+                        group=self.group,
                     ),
                 )
-            )
+            ),
+        )
+        return case((f"{SUSPECT} IS NOT NULL", letter))
+
+    def _is_suspect(self) -> Sql:
+        """What every record pays for. False for a record that is good beyond doubt."""
+        suspicions = [
+            f"{PARSED}.{CORRUPT} IS NOT NULL",
+            f"{member(PARSED, END)} IS NULL",
+            *(rule.broken(PARSED) for rule in self.tree.rules()),
+            *(doubt(PARSED) for doubt in self.tree.doubts()),
+        ]
+        # Of a column that is null most rules are null: neither broken nor kept.
+        return f"coalesce({any_of(suspicions)}, FALSE)"
+
+    @cached_property
+    def _error(self) -> Sql:
+        """Null after all, or the name and the message of the error."""
+        schema = T.StructType(
+            [
+                T.StructField("rows", T.ArrayType(self.tree.reads)),
+                T.StructField("end", T.BooleanType()),
+                T.StructField(CORRUPT, T.StringType()),
+            ]
+        )
+        options = ", ".join(f"'{key}', '{value}'" for key, value in OPTIONS.items())
+        envelope = f"from_json({ENVELOPE}, {literal(schema.json())}, map({options}))"
+        return case(
+            (f"{SUSPECT}.value IS NULL", _named(NO_VALUE, "no value: the record is a tombstone")),
+            (f"NOT is_valid_utf8({SUSPECTED})", _named(MALFORMED_JSON, "the value is not UTF-8")),
+            otherwise=let(envelope, self._error_in),
         )
 
-    def _broken_rules(self, row: Column) -> Column:
-        rules = self.tree.rules()
-        messages = [F.when(rule.broken(row), rule.message(row)) for rule in rules]
-        return F.array(*messages).cast("array<string>")
+    def _error_in(self, envelope: Sql) -> Sql:
+        row, corrupt = f"get({envelope}.rows, 0)", f"{envelope}.{CORRUPT} IS NOT NULL"
+        count = f"size({envelope}.rows)"
+        is_doubtful = any_of([corrupt, *(doubt(row) for doubt in self.tree.doubts())])
+        return case(
+            (f"{count} = 0", _named(MALFORMED_JSON, "the value is empty")),
+            (
+                f"{count} > 1 OR ({envelope}.end IS NULL AND NOT {corrupt})",
+                _named(MALFORMED_JSON, "something follows the JSON value"),
+            ),
+            (
+                f"NOT {corrupt} AND {row} IS NULL",
+                _named(SCHEMA_VIOLATION, "the value: null is not an object"),
+            ),
+            (is_doubtful, let(_document(), lambda d: self._second_look(envelope, d))),
+            otherwise=_violation(self._broken_rules(row)),
+        )
+
+    def _second_look(self, envelope: Sql, document: Sql) -> Sql:
+        row, corrupt = f"get({envelope}.rows, 0)", f"{envelope}.{CORRUPT} IS NOT NULL"
+        broken_rules = f"IF({corrupt}, array(), {self._broken_rules(row)})"
+        messages = f"array_union({broken_rules}, {broken_facts(document, self.tree.facts())})"
+        return case(
+            (
+                f"{document} IS NULL AND {envelope}.rows IS NULL",
+                _named(MALFORMED_JSON, "the value is not JSON"),
+            ),
+            (
+                f"{document} IS NULL",
+                _named(MALFORMED_JSON, "an object has the same key twice"),
+            ),
+            otherwise=_violation(
+                messages,
+                otherwise=case(
+                    (
+                        corrupt,
+                        _named(SCHEMA_VIOLATION, "a value does not have the type of its column"),
+                    )
+                ),
+            ),
+        )
+
+    def _broken_rules(self, row: Sql) -> Sql:
+        messages = [case((rule.broken(row), rule.message(row))) for rule in self.tree.rules()]
+        return f"CAST(array({', '.join(messages)}) AS ARRAY<STRING>)"
 
 
-def _envelope(text: Column) -> Column:
-    return F.concat(F.lit('{"rows":['), text, F.lit('],"end":true}'))
-
-
-def _document(text: Column) -> Column:
+def _document() -> Sql:
     """The value as a variant; null when it is not JSON or repeats a key."""
-    return F.try_variant_get(F.try_parse_json(_envelope(text)), "$.rows[0]", "variant")
+    return f"try_variant_get(try_parse_json({ENVELOPE}), '$.rows[0]', 'variant')"
 
 
-def _row(parsed: Column) -> Column:
-    return F.get(parsed["rows"], F.lit(0))
+def _violation(messages: Sql, otherwise: Sql = "NULL") -> Sql:
+    """Of an array of messages, null where a rule is kept."""
+    return let(
+        f"concat_ws('; ', {messages})",
+        lambda listed: case(
+            (f"{listed} != ''", f"named_struct('fqcn', '{SCHEMA_VIOLATION}', 'message', {listed})"),
+            otherwise=otherwise,
+        ),
+    )
 
 
-def _is_corrupt(parsed: Column) -> Column:
-    return parsed["corrupt"].isNotNull()
-
-
-def _let(value: Column, body: Callable[[Column], Column]) -> Column:
-    """`body` of a value that is computed once, both interpreted rather than compiled to Java."""
-    return F.get(F.transform(F.array(value), body), F.lit(0))
-
-
-def _any(tests: Iterable[Column]) -> Column:
-    """A balanced tree: a chain of a few hundred would overflow the stack of the optimizer."""
-    pending = list(tests)
-    while len(pending) > 2:
-        pending = [reduce(or_, pending[i : i + 2]) for i in range(0, len(pending), 2)]
-    return reduce(or_, pending)
-
-
-def _named(fqcn: str, message: str | Column) -> Column:
-    text = F.lit(message) if isinstance(message, str) else message
-    return F.struct(F.lit(fqcn).alias("fqcn"), text.alias("message"))
+def _named(fqcn: str, message: str) -> Sql:
+    return f"named_struct('fqcn', '{fqcn}', 'message', '{message}')"

@@ -33,6 +33,7 @@ from lossless.pipeline.decode.tree import (
     Object,
     Rule,
     Scalar,
+    is_plainly_a_string,
 )
 
 ANNOTATIONS = frozenset(
@@ -114,6 +115,7 @@ class _Compiler:
                 extra=rules,
                 exact=base.exact,
                 written=base.written,
+                listed=allowed is not None and all(map(is_plainly_a_string, allowed)),
             ),
             nullable,
         )

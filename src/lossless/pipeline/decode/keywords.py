@@ -6,14 +6,10 @@ A builder raises ValueError, with the reason, for an argument that the keyword c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import functions as F
-
+from lossless.pipeline.decode.sql import Sql, literal
 from lossless.pipeline.decode.tree import Rule
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -21,12 +17,12 @@ UUID = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F
 EMAIL = r"^[^@\s]+@[^@\s]+\z"
 
 
-def quoted(text: Column) -> Column:
-    return F.concat(F.lit('"'), text, F.lit('"'))
+def quoted(text: Sql) -> Sql:
+    return f"concat('\"', {text}, '\"')"
 
 
-def as_text(value: Column) -> Column:
-    return value.cast("string")
+def as_text(value: Sql) -> Sql:
+    return f"CAST({value} AS STRING)"
 
 
 def number(argument: Any) -> int | float:
@@ -46,25 +42,25 @@ def count(argument: Any) -> int:
 def minimum(argument: Any) -> Rule:
     limit = number(argument)
     says = f"is below the minimum {limit}"
-    return Rule(broken=lambda value: value < F.lit(limit), says=says, shows=as_text)
+    return Rule(broken=lambda value: f"{value} < {literal(limit)}", says=says, shows=as_text)
 
 
 def maximum(argument: Any) -> Rule:
     limit = number(argument)
     says = f"is above the maximum {limit}"
-    return Rule(broken=lambda value: value > F.lit(limit), says=says, shows=as_text)
+    return Rule(broken=lambda value: f"{value} > {literal(limit)}", says=says, shows=as_text)
 
 
 def exclusive_minimum(argument: Any) -> Rule:
     limit = number(argument)
     says = f"is not above {limit}"
-    return Rule(broken=lambda value: value <= F.lit(limit), says=says, shows=as_text)
+    return Rule(broken=lambda value: f"{value} <= {literal(limit)}", says=says, shows=as_text)
 
 
 def exclusive_maximum(argument: Any) -> Rule:
     limit = number(argument)
     says = f"is not below {limit}"
-    return Rule(broken=lambda value: value >= F.lit(limit), says=says, shows=as_text)
+    return Rule(broken=lambda value: f"{value} >= {literal(limit)}", says=says, shows=as_text)
 
 
 def multiple_of(argument: Any) -> Rule:
@@ -72,26 +68,26 @@ def multiple_of(argument: Any) -> Rule:
     if not isinstance(divisor, int) or divisor <= 0:
         raise ValueError("needs a whole number above zero")
     says = f"is not a multiple of {divisor}"
-    return Rule(broken=lambda value: value % F.lit(divisor) != 0, says=says, shows=as_text)
+    return Rule(broken=lambda value: f"{value} % {literal(divisor)} != 0", says=says, shows=as_text)
 
 
 def min_length(argument: Any) -> Rule:
     limit = count(argument)
     says = f"is shorter than {limit} characters"
-    return Rule(broken=lambda text: F.char_length(text) < limit, says=says, shows=quoted)
+    return Rule(broken=lambda text: f"char_length({text}) < {limit}", says=says, shows=quoted)
 
 
 def max_length(argument: Any) -> Rule:
     limit = count(argument)
     says = f"is longer than {limit} characters"
-    return Rule(broken=lambda text: F.char_length(text) > limit, says=says, shows=quoted)
+    return Rule(broken=lambda text: f"char_length({text}) > {limit}", says=says, shows=quoted)
 
 
 def pattern(argument: Any) -> Rule:
     if not isinstance(argument, str):
         raise ValueError("needs a regular expression")
     return Rule(
-        broken=lambda text: ~text.rlike(argument),
+        broken=lambda text: f"NOT {text} RLIKE {literal(argument)}",
         says=f"does not match {argument}",
         shows=quoted,
     )
@@ -102,7 +98,7 @@ def text_format(argument: Any) -> Rule:
         raise ValueError("can be date-time, date, uuid or email here")
     expression = UUID if argument == "uuid" else EMAIL
     return Rule(
-        broken=lambda text: ~text.rlike(expression),
+        broken=lambda text: f"NOT {text} RLIKE {literal(expression)}",
         says=f"is not of format {argument}",
         shows=quoted,
     )
@@ -110,12 +106,16 @@ def text_format(argument: Any) -> Rule:
 
 def min_items(argument: Any) -> Rule:
     limit = count(argument)
-    return Rule(broken=lambda array: F.size(array) < limit, says=f"has fewer than {limit} elements")
+    return Rule(
+        broken=lambda array: f"size({array}) < {limit}", says=f"has fewer than {limit} elements"
+    )
 
 
 def max_items(argument: Any) -> Rule:
     limit = count(argument)
-    return Rule(broken=lambda array: F.size(array) > limit, says=f"has more than {limit} elements")
+    return Rule(
+        broken=lambda array: f"size({array}) > {limit}", says=f"has more than {limit} elements"
+    )
 
 
 def one_of(allowed: Sequence[Any]) -> Rule:
@@ -125,7 +125,7 @@ def one_of(allowed: Sequence[Any]) -> Rule:
         repr(value) if not isinstance(value, str) else f'"{value}"' for value in allowed
     )
     return Rule(
-        broken=lambda value: ~value.isin(*allowed),
+        broken=lambda value: f"{value} NOT IN ({', '.join(map(literal, allowed))})",
         says=f"is not one of {listed}" if len(allowed) != 1 else f"is not {listed}",
         shows=quoted if text else as_text,
     )

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import functions as F
-
+from lossless.pipeline.decode.sql import Sql
 from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
+def provenance(of: str = "") -> Sql:
+    """PROVENANCE of a record as Spark's Kafka source gives it, with `topic_id` beside it.
 
-def provenance() -> Column:
-    """PROVENANCE of a record as Spark's Kafka source gives it, with `topic_id` beside it."""
-    fields = F.struct(*[F.col(name) for name in PROVENANCE_TYPE.names])
-    return fields.cast(PROVENANCE_TYPE).alias(PROVENANCE)
+    `of` is put before the names of its columns.
+    """
+    fields = ", ".join(f"'{name}', {of}{name}" for name in PROVENANCE_TYPE.names)
+    return f"CAST(named_struct({fields}) AS {PROVENANCE_TYPE.simpleString()}) AS {PROVENANCE}"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lossless.pipeline.decode.provenance import provenance
-from lossless.pipeline.outcomes import DEAD_LETTER, DEAD_LETTER_TYPE
+from lossless.pipeline.outcomes import DEAD_LETTER, DEAD_LETTER_TYPE, IS_DEAD
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,7 +29,11 @@ class RawDecoder:
         return RAW_TYPE
 
     def decode(self, records: DataFrame) -> DataFrame:
-        row = F.struct(*[F.col(name) for name in RAW_TYPE.names]).cast(RAW_TYPE)
-        return records.select(
-            provenance(), row.alias("row"), F.lit(None).cast(DEAD_LETTER_TYPE).alias(DEAD_LETTER)
+        return records.selectExpr(
+            "key",
+            "value",
+            f"CAST(headers AS {RAW_TYPE['headers'].dataType.simpleString()}) AS headers",
+            provenance(),
+            f"CAST(NULL AS {DEAD_LETTER_TYPE.simpleString()}) AS {DEAD_LETTER}",
+            f"FALSE AS {IS_DEAD}",
         )

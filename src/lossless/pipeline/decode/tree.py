@@ -1,6 +1,6 @@
 """What a row must look like: the tree that DDL and JSON Schema are both compiled to.
 
-A node answers six questions, most of them with native Spark expressions:
+A node answers six questions, most of them with SQL:
 
     reads       the type that `from_json` is asked for. Dates and timestamps are read as text and
                 cast here: `from_json` takes an integer for a timestamp, multiplies it into
@@ -20,32 +20,29 @@ struct that holds it, by an array to the array of it, until it is a test of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
 
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lossless.pipeline.decode.facts import SHOWN_LENGTH_MAX, Fact, joined, path_of
+from lossless.pipeline.decode.sql import Sql, Test, case, each, fresh, literal, member
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
-    # What is asked about a value, and how one gets from a value to another: both are expressions.
-    Test: TypeAlias = Callable[[Column], Column]
-
-INFINITY = float("inf")
 MISSING = "is missing or null"
 
 # What JSON values other than strings look like, if they begin with a digit, a sign or a bracket.
 TEXT_OF_A_NON_STRING = r"^(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|(?s:[\[{].*[\]}]))$"
 
-ISO_8601_DATE = r"^\d{4}-\d{2}-\d{2}\z"
+# What Java puts in the place of bytes that are not UTF-8.
+REPLACEMENT = "\ufffd"
+
+# Digits one by one: Java counts repetitions more slowly.
+ISO_8601_DATE = r"^\d\d\d\d-\d\d-\d\d\z"
 ISO_8601_TIMESTAMP = (
-    r"^\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}:?\d{2})?)?\z"
+    r"^\d\d\d\d-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?\z"
 )
-RFC_3339_TIMESTAMP = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:Z|[+-]\d{2}:\d{2})\z"
+RFC_3339_TIMESTAMP = r"^\d\d\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)\z"
 
 TEMPORAL = (T.DateType, T.TimestampType, T.TimestampNTZType)
 
@@ -59,14 +56,13 @@ class Rule:
     says: str
     shows: Test | None = None  # the text of the value, for the message
 
-    def message(self, value: Column) -> Column:
+    def message(self, value: Sql) -> Sql:
         place = self.path or "the value"
         if self.shows is None:
-            return F.lit(f"{place}: {self.says}")
-        shown = F.substring(self.shows(value), 1, SHOWN_LENGTH_MAX)
-        return F.concat(
-            F.lit(f"{place}: "), F.coalesce(shown, F.lit("null")), F.lit(f" {self.says}")
-        )
+            return literal(f"{place}: {self.says}")
+        shown = f"substring({self.shows(value)}, 1, {SHOWN_LENGTH_MAX})"
+        before, after = literal(f"{place}: "), literal(f" {self.says}")
+        return f"concat({before}, coalesce({shown}, 'null'), {after})"
 
     def within(self, name: str) -> Rule:
         """The same rule about a struct, one of whose fields is what it was about."""
@@ -84,42 +80,68 @@ class Rule:
         return replace(
             self,
             path=joined("[]", self.path),
-            broken=of_any(elements, self.broken),
+            broken=any_element(elements, self.broken),
             says=self.says if self.shows is None else f"an element {self.says}",
             shows=None,
         )
 
 
 def struct_field(name: str) -> Test:
-    return lambda struct: struct.getField(name)
+    return lambda struct: member(struct, name)
 
 
-def itself(value: Column) -> Column:
+def itself(value: Sql) -> Sql:
     return value
 
 
-def may_be_the_text_of_a_non_string(text: Column) -> Column:
+def keys_of(value: Sql) -> Sql:
+    return f"map_keys({value})"
+
+
+def values_of(value: Sql) -> Sql:
+    return f"map_values({value})"
+
+
+def may_be_the_text_of_a_non_string(text: Sql) -> Sql:
     """A string column takes any JSON value as its text: `5` cannot be told from `"5"`.
 
     Every string is asked this, so the first character decides as cheaply as can be, by comparison.
     """
-    is_digit_or_sign = (text < ":") & (text >= "-")
-    is_bracket = ((text >= "[") & (text < "\\")) | ((text >= "{") & (text < "|"))
-    begins_like_one = is_digit_or_sign | is_bracket
-    return (begins_like_one & text.rlike(TEXT_OF_A_NON_STRING)) | text.isin("true", "false")
+    is_digit_or_sign = f"({text} < ':' AND {text} >= '-')"
+    is_bracket = f"(({text} >= '[' AND {text} < r'\\') OR ({text} >= '{{' AND {text} < '|'))"
+    looks_like_one = f"{text} RLIKE {literal(TEXT_OF_A_NON_STRING)}"
+    return (
+        f"((({is_digit_or_sign} OR {is_bracket}) AND {looks_like_one})"
+        f" OR {text} IN ('true', 'false'))"
+    )
+
+
+def is_plainly_a_string(value: object) -> bool:
+    """Of a value in a schema: what may_be_the_text_of_a_non_string asks of one in a record."""
+    return value is None or (
+        isinstance(value, str)
+        and value not in ("true", "false")
+        and REPLACEMENT not in value
+        and re.search(TEXT_OF_A_NON_STRING, value) is None
+    )
+
+
+def may_come_from_bad_bytes(text: Sql) -> Sql:
+    """Asked of what is stored: to look at every byte of every record costs three times as much."""
+    return f"contains({text}, {literal(REPLACEMENT)})"
 
 
 def absent(child: Test) -> Test:
     """Of a struct that is there, the field is null."""
-    return lambda value: value.isNotNull() & child(value).isNull()
+    return lambda value: f"({value} IS NOT NULL AND {child(value)} IS NULL)"
 
 
 def through(child: Test, test: Test) -> Test:
     return lambda value: test(child(value))
 
 
-def of_any(elements: Test, test: Test) -> Test:
-    return lambda value: F.exists(elements(value), test)
+def any_element(elements: Test, test: Test) -> Test:
+    return lambda value: each("exists", elements(value), test)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +153,7 @@ class Scalar:
     extra: tuple[Rule, ...] = ()
     exact: bool = False  # a string column refuses JSON numbers, booleans, objects and arrays
     written: str = ""  # how a date or a timestamp is written, as a regular expression
+    listed: bool = False  # the rules name every value, and none that is not plainly a string
 
     @property
     def reads(self) -> T.DataType:
@@ -138,29 +161,33 @@ class Scalar:
             return T.StringType()
         return T.ShortType() if isinstance(self.type, T.ByteType) else self.type
 
-    def converted(self, value: Column) -> Column:
-        return value if self.reads == self.type else value.try_cast(self.type)
+    def converted(self, value: Sql) -> Sql:
+        if self.reads == self.type:
+            return value
+        return f"TRY_CAST({value} AS {self.type.simpleString()})"
 
     def rules(self) -> Iterator[Rule]:
         if isinstance(self.type, TEMPORAL):
             yield Rule(
                 broken=lambda text: (
-                    text.isNotNull()
-                    & (~text.rlike(self.written) | text.try_cast(self.type).isNull())
+                    f"({text} IS NOT NULL AND ({self.converted(text)} IS NULL"
+                    f" OR NOT {text} RLIKE {literal(self.written)}))"
                 ),
                 says=f"is not of type {self.called}",
                 shows=itself,
             )
         if isinstance(self.type, T.DoubleType | T.FloatType):
             yield Rule(
-                broken=lambda number: number.isin(INFINITY, -INFINITY),
+                broken=lambda number: (
+                    f"{number} IN (CAST('Infinity' AS DOUBLE), CAST('-Infinity' AS DOUBLE))"
+                ),
                 says=f"is out of the range of type {self.called}",
             )
         if isinstance(self.type, T.ByteType):
             yield Rule(
-                broken=lambda number: (number < -(2**7)) | (number >= 2**7),
+                broken=lambda number: f"({number} < {-(2**7)} OR {number} >= {2**7})",
                 says=f"is not of type {self.called}",
-                shows=lambda number: number.cast("string"),
+                shows=lambda number: f"CAST({number} AS STRING)",
             )
         yield from self.extra
 
@@ -171,8 +198,12 @@ class Scalar:
             yield Fact(kinds=kinds, low=low, high=high, says=f"is not of type {self.called}")
 
     def doubts(self) -> Iterator[Test]:
+        if self.listed:
+            return
         if self.exact:
             yield may_be_the_text_of_a_non_string
+        if isinstance(self.type, T.StringType):
+            yield may_come_from_bad_bytes
 
     def _kinds(self) -> tuple[str, ...]:
         match self.type:
@@ -230,11 +261,13 @@ class Object:
     def type(self) -> T.StructType:
         return T.StructType([T.StructField(f.name, f.node.type) for f in self.fields])
 
-    def converted(self, value: Column) -> Column:
+    def converted(self, value: Sql) -> Sql:
         if self.reads == self.type:
             return value
-        fields = [f.node.converted(value.getField(f.name)).alias(f.name) for f in self.fields]
-        return F.when(value.isNotNull(), F.struct(*fields))
+        fields = ", ".join(
+            f"{literal(f.name)}, {f.node.converted(member(value, f.name))}" for f in self.fields
+        )
+        return case((f"{value} IS NOT NULL", f"named_struct({fields})"))
 
     def rules(self) -> Iterator[Rule]:
         for field in self.fields:
@@ -272,7 +305,7 @@ class Object:
             for doubt in field.node.doubts():
                 yield through(child, doubt)
         if self.closed:
-            yield lambda value: value.isNotNull()
+            yield lambda value: f"{value} IS NOT NULL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,12 +322,14 @@ class Array:
     def type(self) -> T.ArrayType:
         return T.ArrayType(self.element.type)
 
-    def converted(self, value: Column) -> Column:
-        return value if self.reads == self.type else F.transform(value, self.element.converted)
+    def converted(self, value: Sql) -> Sql:
+        if self.reads == self.type:
+            return value
+        return each("transform", value, self.element.converted)
 
     def rules(self) -> Iterator[Rule]:
         if not self.nullable:
-            is_null = Rule(broken=lambda element: element.isNull(), says="an element is null")
+            is_null = Rule(broken=lambda element: f"{element} IS NULL", says="an element is null")
             yield is_null.of_any(itself)
         yield from self.extra
         for rule in self.element.rules():
@@ -307,7 +342,7 @@ class Array:
 
     def doubts(self) -> Iterator[Test]:
         for doubt in self.element.doubts():
-            yield of_any(itself, doubt)
+            yield any_element(itself, doubt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,14 +359,15 @@ class Map:
     def type(self) -> T.MapType:
         return T.MapType(T.StringType(), self.value.type)
 
-    def converted(self, value: Column) -> Column:
+    def converted(self, value: Sql) -> Sql:
         if self.reads == self.type:
             return value
-        return F.transform_values(value, lambda _key, member: self.value.converted(member))
+        key, member = fresh(), fresh()
+        return f"transform_values({value}, ({key}, {member}) -> {self.value.converted(member)})"
 
     def rules(self) -> Iterator[Rule]:
         for rule in self.value.rules():
-            yield rule.of_any(F.map_values)
+            yield rule.of_any(values_of)
 
     def facts(self) -> Iterator[Fact]:
         yield Fact(kinds=("OBJECT",), says="is not an object")
@@ -339,8 +375,9 @@ class Map:
             yield fact.of_each(members=True)
 
     def doubts(self) -> Iterator[Test]:
+        yield any_element(keys_of, may_come_from_bad_bytes)
         for doubt in self.value.doubts():
-            yield of_any(F.map_values, doubt)
+            yield any_element(values_of, doubt)
 
 
 Node = Scalar | Object | Array | Map

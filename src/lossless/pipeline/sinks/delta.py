@@ -396,8 +396,7 @@ class DeltaSink:
 
     def _refuse_restored(self, version: int, ledger: Ledger) -> None:
         """Looks for a RESTORE above `version` that took commits of this pipeline away."""
-        recent = self._delta.commits_after(version)
-        if ledger.sequence == 0 or all(commit.operation != RESTORE for commit in recent):
+        if ledger.sequence == 0 or RESTORE not in self._delta.operations_after(version):
             return
         damage = restore_damage(self._delta.commits(), self._pipeline, ledger.sequence)
         if damage is None:

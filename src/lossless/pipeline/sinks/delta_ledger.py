@@ -47,6 +47,11 @@ def settled_id(pipeline: str) -> str:
     return f"{prefix(pipeline)}settled"
 
 
+def letters_token_id(pipeline: str) -> str:
+    """In the table of dead letters only: the token of the letters that were written last."""
+    return f"{prefix(pipeline)}letters_token"
+
+
 def next_offset_id(pipeline: str, source: SourcePartition) -> str:
     return _field_id(pipeline, source, "next_offset")
 

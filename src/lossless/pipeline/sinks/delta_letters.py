@@ -15,6 +15,8 @@ Invariants
   in the commit that adds the letters. Other attempts at n may still win and are left alone.
 - That commit has read `settled`: of two attempts at once one has to look again, and a zombie at a
   sequence that is settled by now is refused.
+- A driver looks for abandoned letters at its first write. After that it knows what is there: if its
+  own letters are the last that were written, and the data table names them, nothing is abandoned.
 - `settled` never exceeds the ledger's sequence, unless the data table was put back from a backup
   without this one. Then the letters above the ledger are of records that will be read again.
 """
@@ -30,8 +32,8 @@ from pyspark.sql import types as T
 from lossless.errors import PromiseBroken
 from lossless.pipeline.outcomes import DEAD_LETTER_TYPE, PROVENANCE, PROVENANCE_TYPE
 from lossless.pipeline.sinks.delta_errors import JAVA_ERRORS, is_conflict
-from lossless.pipeline.sinks.delta_ledger import settled_id
-from lossless.pipeline.sinks.delta_log import DeltaLog, Snapshot
+from lossless.pipeline.sinks.delta_ledger import letters_token_id, settled_id
+from lossless.pipeline.sinks.delta_log import DeltaLog, Snapshot, Transaction
 from lossless.pipeline.sinks.delta_schema import refuse_forgetting
 from lossless.pipeline.sinks.interface import SinkUnavailable
 
@@ -67,6 +69,15 @@ class Named:
         return (F.col("_sequence") == self.sequence) & (F.col("_token") == self.token)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """At `version` the letters of this pipeline above `settled` are at most the named ones and
+    those with `token`."""
+
+    version: int
+    token: int | None
+
+
 class LettersSettled(Exception):
     """Letters for a sequence that is settled: the ledger that they were computed from is old."""
 
@@ -76,6 +87,8 @@ class DeltaLetters:
         self._delta = DeltaLog(spark, path)
         self._pipeline = pipeline
         self._settled = settled_id(pipeline)
+        self._last_token = letters_token_id(pipeline)
+        self._known: _Known | None = None
         self.path = self._delta.path
 
     def forget(self) -> None:
@@ -102,24 +115,34 @@ class DeltaLetters:
             settled = transaction.version_of(self._settled) or 0
             if settled >= sequence:
                 raise LettersSettled
-            abandoned = self._abandoned(settled, sequence - 1, named)
-            if not self._delta.load(transaction.read_version).where(abandoned).isEmpty():
-                self._delta.delete(abandoned)
-                continue
+            alone = self._is_known(transaction, named)
+            if not alone:
+                found = self._delta.load(transaction.read_version)
+                alone = found.where(self._unsettled(settled, named)).isEmpty()
+                abandoned = self._abandoned(settled, sequence - 1, named)
+                if not alone and not found.where(abandoned).isEmpty():
+                    self._delta.delete(abandoned)
+                    continue
             files = transaction.write(labelled)
             written = sum(file.statistics["numRecords"] for file in files)
             if written != count:
                 raise PromiseBroken(
                     f"{count} dead letters were staged for {self.path}, but {written} were written"
                 )
+            self._known = None
             try:
-                transaction.commit(
-                    files, {self._settled: sequence - 1}, query=self._pipeline, epoch=sequence
+                version = transaction.commit(
+                    files,
+                    {self._settled: sequence - 1, self._last_token: token},
+                    query=self._pipeline,
+                    epoch=sequence,
                 )
             except JAVA_ERRORS as error:
                 if not is_conflict(error):
                     raise
             else:
+                if alone and version == transaction.read_version + 1:
+                    self._known = _Known(version=version, token=token)
                 return
         raise SinkUnavailable(
             f"the dead letter table {self.path} kept changing: {ATTEMPTS_MAX} attempts failed"
@@ -164,18 +187,33 @@ class DeltaLetters:
         if not self._delta.load().where(condition).isEmpty():
             self._delta.delete(condition)
 
-    def _abandoned(self, settled: int, sequence: int, named: Named | None) -> Column:
-        """Letters above `settled`, up to `sequence`, that the data table does not name."""
-        at = F.col("_sequence")
-        condition = self._is_ours() & (at > settled) & (at <= sequence)
+    def _is_known(self, transaction: Transaction, named: Named | None) -> bool:
+        """Whether the named letters are the only ones above `settled`, without looking."""
+        known = self._known
+        return (
+            known is not None
+            and known.version == transaction.read_version
+            # Ours have not vanished from that version, and they count.
+            and known.token == transaction.version_of(self._last_token)
+            and (known.token is None or (named is not None and named.token == known.token))
+        )
+
+    def _unsettled(self, settled: int, named: Named | None) -> Column:
+        """Letters above `settled` that the data table does not name."""
+        condition = self._is_ours() & (F.col("_sequence") > settled)
         return condition if named is None else condition & ~named.is_it()
+
+    def _abandoned(self, settled: int, sequence: int, named: Named | None) -> Column:
+        """Those up to `sequence`: nobody can commit them any more."""
+        return self._unsettled(settled, named) & (F.col("_sequence") <= sequence)
 
     def _is_ours(self) -> Column:
         return F.col("_pipeline") == self._pipeline
 
     def _create(self) -> None:
         try:
-            self._delta.set_schema(_TABLE_SCHEMA)
+            version = self._delta.set_schema(_TABLE_SCHEMA)
+            self._known = _Known(version=version, token=None) if version == 0 else None
         except JAVA_ERRORS:
             if not self._delta.snapshot().exists:  # otherwise another driver was quicker
                 raise

@@ -12,18 +12,25 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
+from py4j.java_gateway import JavaClass
 from pyspark.sql import types as T
 
 from lossless.errors import BadInput, Unavailable
+from lossless.pipeline.sinks.delta_replay import Replay, operations
 from lossless.pipeline.sinks.file_lock import jvm_file_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 LOCK_FILE = "_lossless.lock"  # the leading underscore hides it from Delta, VACUUM and Spark
+
+# Commits are read by the driver itself as long as they are few and small; see commit_texts.
+COMMITS_READ_MAX = 20
+COMMIT_BYTES_MAX = 4 * 1024 * 1024
 
 # A task that writes to several directories sorts its rows first, unless it may keep this many open.
 WRITERS_OPEN_MAX = 16
@@ -109,9 +116,13 @@ class Snapshot:
 
     def transactions(self, prefix: str) -> dict[str, int]:
         """The transaction versions whose application id starts with `prefix`."""
-        found = self._delta.to_list(self._java.setTransactions())
-        versions = {str(each.appId()): int(each.version()) for each in found}
+        versions = self._delta.replay.at(self)
         return {name: version for name, version in versions.items() if name.startswith(prefix)}
+
+    def all_transactions(self) -> dict[str, int]:
+        """Every transaction version, by a Spark job over the whole log."""
+        found = self._delta.to_list(self._java.setTransactions())
+        return {str(each.appId()): int(each.version()) for each in found}
 
     def file_paths(self, containing: str) -> set[str]:
         """The files that the table has, or had and still keeps for time travel.
@@ -133,18 +144,23 @@ class Transaction:
         self._java = java
         self._delta = delta
 
-    @property
+    @cached_property
     def read_version(self) -> int:
         return int(self._java.readVersion())
 
-    @property
+    @cached_property
     def metadata(self) -> TableMetadata:
         return self._delta.metadata_of(self._java)
 
+    @cached_property
+    def _versions(self) -> Mapping[str, int]:
+        return self._delta.replay.at(Snapshot(self._java.snapshot(), self._delta))
+
     def version_of(self, application: str) -> int | None:
         """Reads a transaction version, and conflicts with whoever changes it meanwhile."""
-        version = int(self._java.txnVersion(application))
-        return None if version == -1 else version
+        # Delta's own txnVersion makes the same note, and then runs a Spark job for the answer.
+        self._java.readTxn().addOne(application)
+        return self._versions.get(application)
 
     def write(self, frame: DataFrame) -> list[AddedFile]:
         return self._delta.added_files(self._java.writeFiles(frame._jdf))
@@ -159,19 +175,12 @@ class Transaction:
         user_metadata: str | None = None,
     ) -> int:
         """Adds the files and sets the transaction versions; the version that did it."""
-        jvm = self._delta.jvm
-        none = self._delta.none
-        actions = [self._delta.action(file) for file in files]
+        actions = [self._delta.action({"add": file.action}) for file in files]
         actions += [
-            jvm.org.apache.spark.sql.delta.actions.SetTransaction(application, version, none)
+            self._delta.action({"txn": {"appId": application, "version": version}})
             for application, version in versions.items()
         ]
-        operation = jvm.org.apache.spark.sql.delta.DeltaOperations.StreamingUpdate(
-            jvm.org.apache.spark.sql.streaming.OutputMode.Append(),
-            query,
-            epoch,
-            none if user_metadata is None else jvm.scala.Some(user_metadata),
-        )
+        operation = self._delta.streaming_update(query, epoch, user_metadata)
         return int(self._java.commit(self._delta.scala_list(actions), operation))
 
 
@@ -184,13 +193,26 @@ class DeltaLog:
         self._session: Any = spark._jsparkSession
         _require_delta(self.jvm)
         self.none = getattr(getattr(self.jvm.scala, "None$"), "MODULE$")
+        client = self.jvm._gateway_client
+        # By name: on the way of dots to a class every dot is a question to the JVM.
+        self._sessions = JavaClass("org.apache.spark.sql.classic.SparkSession", client)
+        self._logs = JavaClass("org.apache.spark.sql.delta.DeltaLog", client)
+        self._actions = JavaClass("org.apache.spark.sql.delta.actions.Action", client)
+        self._operations = JavaClass("org.apache.spark.sql.delta.DeltaOperations", client)
+        self._modes = JavaClass("org.apache.spark.sql.streaming.OutputMode", client)
+        self._catalog = JavaClass(
+            "org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils", client
+        )
+        self._collections = JavaClass("scala.jdk.javaapi.CollectionConverters", client)
+        self._paths = JavaClass("org.apache.hadoop.fs.Path", client)
+        self.replay = Replay(self)
         configuration = self._session.sessionState().newHadoopConf()
         if ":" not in path.split("/", 1)[0]:
             # The JVM's working folder need not be ours.
             default = self.jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(configuration)
             if default.getScheme() == "file":
                 path = os.path.abspath(path)
-        hadoop_path = self.jvm.org.apache.hadoop.fs.Path(path)
+        hadoop_path = self._paths(path)
         self._files = hadoop_path.getFileSystem(configuration)
         self._path = self._files.makeQualified(hadoop_path)
         self.path = str(self._path.toString())
@@ -200,7 +222,8 @@ class DeltaLog:
 
     def forget(self) -> None:
         """Drops what this JVM remembers: the folder may have been put back from a backup."""
-        self.jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(self._session, self._path)
+        self._logs.invalidateCache(self._session, self._path)
+        self.replay.forget()
 
     def snapshot(self) -> Snapshot:
         """The newest version, whoever wrote it: another process may have."""
@@ -227,35 +250,66 @@ class DeltaLog:
             for row in chosen.collect()
         ]
 
-    def commits_after(self, version: int) -> list[Commit]:
-        """The commits above `version` that the log still has, newest first."""
-        newest = max(1, self.snapshot().version - version)
+    def operations_after(self, version: int) -> set[str]:
+        """What the commits above `version`, as far as the log still has them, did."""
+        newest = self.snapshot().version
+        texts = self.commit_texts(version + 1, newest)
+        if texts is not None:
+            return {operation for text in texts for operation in operations(text)}
+        wanted = max(1, newest - version)
         while True:
-            found = self.commits(newest)
+            found = self.commits(wanted)
             # Others may have committed since: then the oldest ones asked for are not among them.
-            if len(found) < newest or found[-1].version <= version + 1:
-                return [commit for commit in found if commit.version > version]
-            newest *= 2
+            if len(found) < wanted or found[-1].version <= version + 1:
+                return {commit.operation for commit in found if commit.version > version}
+            wanted *= 2
+
+    def commit_texts(self, first: int, last: int) -> list[str] | None:
+        """The commits from `first` to `last` as the log has them, a line for each action.
+
+        None when one is not there (cleaned up, or kept by a catalog), or when they are so many or
+        so large (another writer's OPTIMIZE) that the driver should not read them alone.
+        """
+        if last - first >= COMMITS_READ_MAX:
+            return None
+        texts: list[str] = []
+        left = COMMIT_BYTES_MAX
+        for version in range(first, last + 1):
+            path = self._child(f"_delta_log/{version:020d}.json")
+            if not self._files.exists(path):
+                return None
+            left -= int(self._files.getFileStatus(path).getLen())
+            if left < 0:
+                return None
+            stream = self._files.open(path)
+            try:
+                texts.append(bytes(stream.readAllBytes()).decode())
+            finally:
+                stream.close()
+        return texts
 
     # Writing
 
     def begin(self) -> Transaction:
         return Transaction(self._log().startTransaction(), self)
 
-    def set_schema(self, schema: T.StructType) -> None:
-        """Creates the table with these columns, all nullable, or gives it these; no rows."""
+    def set_schema(self, schema: T.StructType) -> int:
+        """Creates the table with these columns, all nullable, or gives it these; no rows. The
+        version that did it."""
         transaction = self._log().startTransaction()
         before = transaction.metadata()
         columns = self._session.parseDataType(schema.json()).asNullable()
         after = self._with_schema(before, columns, before.partitionColumns())
-        operations = self.jvm.org.apache.spark.sql.delta.DeltaOperations
         if transaction.readVersion() < 0:
             transaction.updateMetadataForNewTable(after)
-            operation = operations.CreateTable(after, False, False, self.none)
-        else:
-            transaction.updateMetadata(after, False)
-            operation = operations.UpdateSchema(before.schema(), columns)
-        transaction.commit(self.scala_list([]), operation)
+            operation = self._operations.CreateTable(after, False, False, self.none)
+            # The list of files in the checksum of a new table is empty. Delta knows that without
+            # looking, unless it has been told to keep the list: then it runs a job.
+            with _setting(self.spark, "spark.databricks.delta.allFilesInCrc.enabled", "false"):
+                return int(transaction.commit(self.scala_list([]), operation))
+        transaction.updateMetadata(after, False)
+        operation = self._operations.UpdateSchema(before.schema(), columns)
+        return int(transaction.commit(self.scala_list([]), operation))
 
     def delete(self, condition: Column) -> None:
         table = self.jvm.io.delta.tables.DeltaTable.forPath(self._session, self.path)
@@ -323,8 +377,7 @@ class DeltaLog:
 
     def partition_directory(self, column: str, value: str) -> str:
         """The name that Spark gives to the directory of a partition value."""
-        catalog = self.jvm.org.apache.spark.sql.catalyst.catalog
-        return f"{column}={catalog.ExternalCatalogUtils.escapePathName(value)}"
+        return f"{column}={self._catalog.escapePathName(value)}"
 
     # Conversions
 
@@ -337,30 +390,31 @@ class DeltaLog:
         collected = self.jvm.java.util.ArrayList()
         for item in items:
             collected.add(item)
-        return self.jvm.scala.jdk.javaapi.CollectionConverters.asScala(collected).toList()
+        return self._collections.asScala(collected).toList()
 
     def to_list(self, scala: Any) -> list[Any]:
-        return list(self.jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala))
+        # A Java iterator ends with an exception, which costs py4j more than all its elements.
+        return list(self._collections.asJava(scala).toArray())
 
-    def action(self, file: AddedFile) -> Any:
-        text = json.dumps({"add": file.action})
-        return self.jvm.org.apache.spark.sql.delta.actions.Action.fromJson(text)
+    def action(self, document: Mapping[str, Any]) -> Any:
+        return self._actions.fromJson(json.dumps(document))
+
+    def streaming_update(self, query: str, epoch: int, user_metadata: str | None) -> Any:
+        described = self.none if user_metadata is None else self.jvm.scala.Some(user_metadata)
+        return self._operations.StreamingUpdate(self._modes.Append(), query, epoch, described)
 
     def added_files(self, actions: Any) -> list[AddedFile]:
         documents = (json.loads(each.json()) for each in self.to_list(actions))
         return [AddedFile(action=document["add"]) for document in documents]
 
     def metadata_of(self, java: Any) -> TableMetadata:
-        metadata, protocol = java.metadata(), java.protocol()
-        configuration = self.jvm.scala.jdk.javaapi.CollectionConverters.asJava(
-            metadata.configuration()
-        )
-        schema = T.StructType.fromJson(json.loads(metadata.schemaString()))
+        metadata = json.loads(java.metadata().json())["metaData"]
+        protocol = json.loads(java.protocol().json())["protocol"]
         return TableMetadata(
-            schema=schema,
-            partition_columns=tuple(self.to_list(metadata.partitionColumns())),
-            configuration=dict(configuration),
-            writer_features=frozenset(protocol.getWriterFeatures() or ()),
+            schema=T.StructType.fromJson(json.loads(metadata["schemaString"])),
+            partition_columns=tuple(metadata["partitionColumns"]),
+            configuration=metadata["configuration"],
+            writer_features=frozenset(protocol.get("writerFeatures") or ()),
         )
 
     def _with_schema(self, metadata: Any, schema: Any, partition_columns: Any) -> Any:
@@ -376,12 +430,12 @@ class DeltaLog:
         )
 
     def _child(self, relative: str) -> Any:
-        return self.jvm.org.apache.hadoop.fs.Path(self._path, relative)
+        return self._paths(self._path, relative)
 
     def _log(self) -> Any:
         # Delta asks for the active session; a thread that Spark called us on has none of its own.
-        self.jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._session)
-        return self.jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._session, self.path)
+        self._sessions.setActiveSession(self._session)
+        return self._logs.forTable(self._session, self.path)
 
 
 @contextmanager
@@ -392,16 +446,24 @@ def _many_writers(spark: SparkSession) -> Iterator[None]:
     if before is not None and int(before) > 0:
         yield
         return
-    spark.conf.set(name, str(WRITERS_OPEN_MAX))
+    with _setting(spark, name, str(WRITERS_OPEN_MAX)):
+        yield
+
+
+@contextmanager
+def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, value)
     try:
         yield
     finally:
-        spark.conf.unset(name)
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
 
 
 def _require_delta(jvm: Any) -> None:
-    from py4j.java_gateway import JavaClass
-
     if not isinstance(jvm.org.apache.spark.sql.delta.DeltaLog, JavaClass):
         raise Unavailable(
             "this Spark session has no Delta Lake on its driver's class path",

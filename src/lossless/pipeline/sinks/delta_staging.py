@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lossless.errors import PromiseBroken
-from lossless.pipeline.outcomes import DEAD_LETTER, is_dead
+from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD
 from lossless.pipeline.sinks.delta_log import AddedFile, DeltaLog, Scratch, Snapshot
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class StagingArea:
 
     def write(self, outcomes: DataFrame) -> Scratch:
         """Rows and dead letters in one job: one evaluation, two directories."""
-        directory = F.when(is_dead(), self._dead).otherwise(self._rows)
-        return self._delta.stage(outcomes.withColumn(STAGE, directory), STAGE)
+        directory = F.when(F.col(IS_DEAD), self._dead).otherwise(self._rows)
+        return self._delta.stage(outcomes.withColumn(STAGE, directory).drop(IS_DEAD), STAGE)
 
     def is_letter(self) -> Column:
         return F.col(STAGE) == self._dead

@@ -17,7 +17,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -41,6 +41,9 @@ class Folder(Protocol):
 
     def sizes(self, name: str) -> Mapping[str, int]:
         """The bytes of the files in it that readers see; none when it does not exist."""
+
+    def identity(self, name: str) -> Sequence[int] | None:
+        """Changes when another file takes the place of this one; None when there is none."""
 
     def read(self, name: str) -> str: ...
 
@@ -108,6 +111,13 @@ class LocalFolder:
     def sizes(self, name: str) -> Mapping[str, int]:
         files = [file for file in self.names(name) if is_visible(file)]
         return {file: os.stat(self._at(f"{name}/{file}")).st_size for file in files}
+
+    def identity(self, name: str) -> Sequence[int] | None:
+        try:
+            found = os.stat(self._at(name))
+        except FileNotFoundError:
+            return None
+        return (found.st_ino, found.st_mtime_ns, found.st_size)
 
     def read(self, name: str) -> str:
         with open(self._at(name), encoding="utf-8") as file:
@@ -189,6 +199,14 @@ class HadoopFolder:
     def sizes(self, name: str) -> Mapping[str, int]:
         sizes = {entry: int(status.getLen()) for entry, status in self._list(name).items()}
         return {entry: size for entry, size in sizes.items() if is_visible(entry)}
+
+    def identity(self, name: str) -> Sequence[int] | None:
+        try:
+            with _java_errors_as_os_errors():
+                found = self._files.getFileStatus(self._at(name))
+        except FileNotFoundError:
+            return None
+        return (int(found.getModificationTime()), int(found.getLen()))
 
     def read(self, name: str) -> str:
         with _java_errors_as_os_errors():

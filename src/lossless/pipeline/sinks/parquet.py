@@ -253,7 +253,7 @@ class ParquetSink:
         self._folder.remove(f"{attempt.commit}/{LEDGER_FILE}")  # of a commit that failed before
         self._folder.create(f"{attempt.commit}/{LEDGER_FILE}", record.to_json())
         self._folder.flush(attempt.commit)
-        if schema and schema != table:
+        if schema and schema != table and not self._staging.has_summary(schema):
             # Before the commit: until then, readers see columns without values, and no harm done.
             self._staging.write_summary(schema)
         self._publish(attempt, expected, successor)

@@ -10,12 +10,12 @@ from pyspark.sql import types as T
 
 from lossless.errors import BadInput, PromiseBroken
 from lossless.pipeline.ledger import Ledger, LedgerEntry
+from lossless.pipeline.outcomes import IS_DEAD
 from lossless.pipeline.sinks.folder import Folder, is_visible
 from lossless.pipeline.sinks.interface import SchemaDifference
 
 FORMAT = 1
 COMMIT_COLUMN = "lossless_commit"
-IS_DEAD = "_lossless_dead"  # splits a batch while it is written
 RESERVED_COLUMNS = (COMMIT_COLUMN, IS_DEAD)
 LEDGER_FILE = "_ledger.json"
 

@@ -11,15 +11,16 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from py4j.java_gateway import JavaClass
 from pyspark.sql import types as T
 
 from lossless.errors import BadInput
-from lossless.pipeline.outcomes import is_dead
+from lossless.pipeline.outcomes import IS_DEAD
 from lossless.pipeline.sinks.folder import Folder
 from lossless.pipeline.sinks.interface import SinkUnavailable
-from lossless.pipeline.sinks.parquet_log import IS_DEAD, DataFile
+from lossless.pipeline.sinks.parquet_log import DataFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,6 +55,9 @@ class Staging:
     def __init__(self, spark: SparkSession, folder: Folder) -> None:
         self._spark = spark
         self._folder = folder
+        self._summary: tuple[T.StructType, Sequence[int] | None] | None = None  # as last written
+        self._client = cast(Any, spark._jvm)._gateway_client
+        self._configuration = spark._jsc.hadoopConfiguration()
 
     def begin(self, rows: T.StructType | None = None) -> Attempt:
         attempt = Attempt(token=uuid.uuid4().hex, schema=rows)
@@ -75,7 +79,7 @@ class Staging:
     def write_split(self, outcomes: DataFrame, attempt: Attempt) -> None:
         """Rows and dead letters in one job, and each in its place."""
         split = f"{attempt.name}/split"
-        self._write(outcomes.withColumn(IS_DEAD, is_dead()), split, partition_by=[IS_DEAD])
+        self._write(outcomes, split, partition_by=[IS_DEAD])
         written = self._folder.names(split)
         if f"{IS_DEAD}=false" in written:
             self._folder.rename(f"{split}/{IS_DEAD}=false", attempt.commit)
@@ -108,12 +112,10 @@ class Staging:
 
     def _rows_in(self, name: str) -> int:
         """What the file's own footer says."""
-        jvm: Any = self._spark._jvm
-        path = jvm.org.apache.hadoop.fs.Path(self._folder.uri(name))
-        configuration = self._spark._jsc.hadoopConfiguration()
-        parquet = jvm.org.apache.parquet.hadoop
-        file = parquet.ParquetFileReader.open(
-            parquet.util.HadoopInputFile.fromPath(path, configuration)
+        file = self._java("org.apache.parquet.hadoop.ParquetFileReader").open(
+            self._java("org.apache.parquet.hadoop.util.HadoopInputFile").fromPath(
+                self._path(name), self._configuration
+            )
         )
         try:
             return int(file.getRecordCount())
@@ -151,14 +153,64 @@ class Staging:
                 hint="use a path that all machines share",
             )
 
+    def has_summary(self, schema: T.StructType) -> bool:
+        """Whether the table's schema is there as we wrote it: another driver may have its own."""
+        return self._summary == (schema, self._folder.identity(SUMMARY))
+
     def write_summary(self, schema: T.StructType) -> None:
         """Puts the table's schema where Spark looks for it: a parquet file without rows."""
         attempt = self.begin()
         written = f"{attempt.name}/summary"
         try:
-            self._write(self._spark.createDataFrame([], schema).coalesce(1), written)
-            (name,) = self._folder.sizes(written)
+            self._folder.make(written)
+            self._write_empty(schema, f"{written}/{SUMMARY}")
             self._folder.flush(written, recursive=True)
-            self._folder.replace(f"{written}/{name}", SUMMARY)
+            self._folder.replace(f"{written}/{SUMMARY}", SUMMARY)
+            self._summary = (schema, self._folder.identity(SUMMARY))
         finally:
             self.discard(attempt)
+
+    def _write_empty(self, schema: T.StructType, name: str) -> None:
+        """What Spark would write for a frame without rows, without a job for it."""
+        session: Any = self._spark._jsparkSession
+        settings = session.sessionState().conf()
+        columns = session.parseDataType(schema.json())
+        sources = "org.apache.spark.sql.execution.datasources"
+        # A job would begin with these: schemas that cannot be stored are refused here.
+        self._java("org.apache.spark.sql.util.SchemaUtils").checkSchemaColumnNameDuplication(
+            columns, settings.caseSensitiveAnalysis()
+        )
+        self._java(f"{sources}.DataSource").validateSchema("parquet", columns, settings)
+        self._java(f"{sources}.DataSourceUtils").verifySchema(
+            self._java(f"{sources}.parquet.ParquetFileFormat")(), columns, False
+        )
+        converter = self._java(f"{sources}.parquet.SparkToParquetSchemaConverter")(settings)
+        writer = self._java("org.apache.parquet.hadoop.ParquetFileWriter")
+        defaults = self._java("org.apache.parquet.hadoop.ParquetWriter")
+        file = writer(
+            self._java("org.apache.parquet.hadoop.util.HadoopOutputFile").fromPath(
+                self._path(name), self._configuration
+            ),
+            converter.convert(columns),
+            writer.Mode.CREATE,
+            defaults.DEFAULT_BLOCK_SIZE,
+            defaults.MAX_PADDING_SIZE_DEFAULT,
+        )
+        try:
+            file.start()
+            # The keys by which Spark knows its own files; the first holds the schema as it is.
+            file.end(
+                {
+                    "org.apache.spark.sql.parquet.row.metadata": columns.json(),
+                    "org.apache.spark.version": self._spark.version,
+                }
+            )
+        finally:
+            file.close()
+
+    def _path(self, name: str) -> Any:
+        return self._java("org.apache.hadoop.fs.Path")(self._folder.uri(name))
+
+    def _java(self, name: str) -> Any:
+        """A Java class by its name: on the way of dots every dot is a question to the JVM."""
+        return JavaClass(name, self._client)

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 
-from lossless.pipeline.outcomes import DEAD_LETTER, PROVENANCE, is_dead, provenance_hash
+from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD, PROVENANCE, provenance_hash
 from lossless.pipeline.sinks.postgres_connection import connect, failing_as_task
 from lossless.pipeline.sinks.postgres_text import csv, printable, unstorable, without_nul
 from lossless.pipeline.sinks.postgres_types import (
@@ -76,7 +76,7 @@ def projected(outcomes: DataFrame, rows: StructType) -> DataFrame:
         *(copied(one).alias(f"row_{number}") for number, one in enumerate(own_fields(rows))),
         *(column.alias(name) for column, name in source),
         provenance_hash(topic_id, partition, offset).alias(HASH),
-        is_dead().alias("dead"),
+        F.col(IS_DEAD).alias("dead"),
         hex_text(letter["key"]).alias("key"),
         hex_text(letter["value"]).alias("value"),
         json_text(letter["record_headers"]).alias("record_headers"),
