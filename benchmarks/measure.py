@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -29,41 +29,48 @@ class Result:
     holds: bool | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """What we are measured against, and how much of its speed we promise; None: nothing."""
+
+    name: str
+    work: Callable[[int], None]
+    bar: float | None = None
+
+
 def compare(
-    name: str,
-    ours: Callable[[int], None],
-    against: str,
-    theirs: Callable[[int], None],
-    *,
-    records: int,
-    bar: float,
-    runs: int,
-) -> Result:
-    """Each gets one run to warm up, then they alternate; who goes first alternates too."""
-    ours(-1)
-    theirs(-1)
-    times: dict[str, list[float]] = {"ours": [], "theirs": []}
-    for run in range(runs):
-        pair = [("ours", ours), ("theirs", theirs)]
-        for who, work in pair if run % 2 == 0 else reversed(pair):
+    name: str, ours: Callable[[int], None], peers: Sequence[Peer], *, records: int, runs: int
+) -> list[Result]:
+    """Everyone gets two runs to warm up, then they alternate; who goes first alternates too."""
+    field = [("ours", ours), *((peer.name, peer.work) for peer in peers)]
+    times: dict[str, list[float]] = {who: [] for who, _ in field}
+    for run in range(-2, runs):
+        for who, work in field if run % 2 == 0 else reversed(field):
             began = time.perf_counter()
             work(run)
             took = time.perf_counter() - began
-            times[who].append(took)
-            console.print(f"  {name}: run {run + 1} of {runs}, {who}: {took:.2f} s")
+            if run >= 0:
+                times[who].append(took)
+            said = "warming up" if run < 0 else f"run {run + 1} of {runs}"
+            console.print(f"  {name}: {said}, {who}: {took:.2f} s")
     value = records / statistics.median(times["ours"])
-    against_value = records / statistics.median(times["theirs"])
-    ratio = value / against_value
-    return Result(
-        name=name,
-        value=round(value),
-        unit="records/s",
-        against=against,
-        against_value=round(against_value),
-        ratio=round(ratio, 3),
-        bar=bar,
-        holds=ratio >= bar,
-    )
+    results = []
+    for peer in peers:
+        against_value = records / statistics.median(times[peer.name])
+        ratio = value / against_value
+        results.append(
+            Result(
+                name=name,
+                value=round(value),
+                unit="records/s",
+                against=peer.name,
+                against_value=round(against_value),
+                ratio=round(ratio, 3),
+                bar=peer.bar,
+                holds=None if peer.bar is None else ratio >= peer.bar,
+            )
+        )
+    return results
 
 
 def report(results: list[Result], file: Path) -> None:
@@ -81,5 +88,5 @@ def report(results: list[Result], file: Path) -> None:
             "" if result.bar is None else f"≥ {result.bar}",
             "" if result.holds is None else ("yes" if result.holds else "NO"),
         )
-    Console().print(table)
+    Console(width=160).print(table)
     console.print(f"written to {file}")

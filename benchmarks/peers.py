@@ -15,10 +15,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def _stream(spark: SparkSession, bootstrap_servers: str, topic: str) -> DataFrame:
+def stream(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    topic: str,
+    consumer: Mapping[str, str] | None = None,
+) -> DataFrame:
     """The same decode as ours: JSON by a schema, each value parsed once."""
     records = (
         spark.readStream.format("kafka")
+        .options(**{f"kafka.{name}": value for name, value in (consumer or {}).items()})
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
@@ -29,14 +35,11 @@ def _stream(spark: SparkSession, bootstrap_servers: str, topic: str) -> DataFram
     )
 
 
-def files(
-    spark: SparkSession, bootstrap_servers: str, topic: str, format_: str, folder: Path
-) -> None:
+def files(records: DataFrame, format_: str, folder: Path) -> None:
     """A streaming query into files: no validation, no dead letters, no provenance, no ledger."""
     shutil.rmtree(folder, ignore_errors=True)
     query = (
-        _stream(spark, bootstrap_servers, topic)
-        .writeStream.format(format_)
+        records.writeStream.format(format_)
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
         .start(str(folder / "table"))
@@ -45,9 +48,7 @@ def files(
 
 
 def jdbc(
-    spark: SparkSession,
-    bootstrap_servers: str,
-    topic: str,
+    records: DataFrame,
     url: str,
     login: Mapping[str, str],
     table: str,
@@ -69,8 +70,7 @@ def jdbc(
         )
 
     query = (
-        _stream(spark, bootstrap_servers, topic)
-        .writeStream.foreachBatch(append)
+        records.writeStream.foreachBatch(append)
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
         .start()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lossless.cli import options
 from lossless.cli.console import stderr, stdout
 from lossless.contract import load_contract
 from lossless.errors import EXIT_KEPT, BadInput, PromiseBroken, Undecided
@@ -31,14 +32,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     metavar="FILE",
     help="Verifiable producer events (JSON lines): what was acknowledged, record by record.",
 )
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How the result is told on stdout.",
-)
+@options.output_format
 @click.option(
     "--html",
     "html_file",
@@ -53,15 +47,9 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     metavar="DIR",
     help="Also write buckets.parquet and findings.parquet.",
 )
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
-@click.option("--kafka", metavar="apache|ADDRESS", help="The cluster, if not the contract's.")
-@click.option(
-    "--contract",
-    "contract_path",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The contract, if not the nearest lossless.toml.",
-)
+@options.master
+@options.kafka
+@options.contract
 def command(
     pipelines: tuple[str, ...],
     bucket: str | None,

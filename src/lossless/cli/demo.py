@@ -20,6 +20,7 @@ from rich.markup import escape
 from rich.status import Status
 from rich.table import Table
 
+from lossless.cli import options
 from lossless.cli.console import stderr, stdout
 from lossless.errors import PromiseBroken
 
@@ -55,14 +56,7 @@ AUDIT_WIDTH = 120  # what the audit's table takes; a file or a pipe has no width
     help="Keep everything in DIR (new or empty): contract, table, logs, events. Otherwise "
     "nothing is left.",
 )
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How the result is told on stdout.",
-)
+@options.output_format
 def command(careless: bool, records: int, keep: Path | None, output_format: str) -> None:
     """See nothing get lost while brokers and drivers die.
 

@@ -17,6 +17,7 @@ import click
 import psutil
 
 from lossless import jars
+from lossless.cli import options
 from lossless.cli.console import stdout
 from lossless.contract import Contract, ContractError, find_contract, load_contract
 from lossless.contract.place import shown
@@ -42,21 +43,8 @@ class Finding:
 
 
 @click.command()
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="For people, or one JSON object.",
-)
-@click.option(
-    "--contract",
-    "contract_path",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The contract, if not the nearest lossless.toml.",
-)
+@options.output_format
+@options.contract
 @click.option("--fetch", is_flag=True, help="First fetch the jars that are missing.")
 @click.pass_context
 def command(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lossless.cli import options
 from lossless.cli.console import stderr, stdout
 from lossless.cli.run_display import JsonLog, LineLog, LiveTable
 from lossless.contract import load_contract
@@ -27,15 +28,9 @@ if TYPE_CHECKING:
 @click.argument("pipelines", nargs=-1, metavar="[PIPELINE]...")
 @click.option("--once", is_flag=True, help="Stop when everything that is there now is stored.")
 @click.option("--dry-run", is_flag=True, help="Show settings, offsets and schema; write nothing.")
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
-@click.option("--kafka", metavar="apache|ADDRESS", help="The cluster, if not the contract's.")
-@click.option(
-    "--contract",
-    "contract_path",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The contract, if not the nearest lossless.toml.",
-)
+@options.master
+@options.kafka
+@options.contract
 @click.option(
     "--accept-loss",
     is_flag=True,
@@ -48,14 +43,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="How progress is told on stderr: for people, or one JSON object a line.",
 )
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How the result is told on stdout.",
-)
+@options.output_format
 def command(
     pipelines: tuple[str, ...],
     once: bool,

@@ -22,7 +22,7 @@ from lossless.jars.java import java
 _SAME_START_S = 2.0
 
 # A lab cluster is started often and lives briefly: the first compiler and the simplest collector
-# start three brokers in half the time. Kafka's own environment variables replace them.
+# make brokers start sooner. Kafka's own environment variables replace them.
 _HEAP = "-Xmx512m"
 _PERFORMANCE = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 

@@ -12,6 +12,7 @@ MALFORMED_JSON = "lossless.MalformedJson"
 NO_VALUE = "lossless.NoValue"
 SCHEMA_VIOLATION = "lossless.SchemaViolation"
 TRANSFORM_FAILED = "lossless.TransformFailed"
+UNSTORABLE = "lossless.Unstorable"
 
 MESSAGE_LENGTH_MAX = 1000
 

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 
+from lossless.pipeline.decode.letters import UNSTORABLE
 from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD, PROVENANCE, provenance_hash
 from lossless.pipeline.sinks.postgres_connection import connect, failing_as_task
 from lossless.pipeline.sinks.postgres_text import csv, printable, unstorable, without_nul
@@ -185,7 +186,7 @@ def _as_letters(
                     "kafka_dlt-original-offset": str(
                         refused.column(f"{PROVENANCE}_offset")[row].as_py()
                     ),
-                    "kafka_dlt-exception-fqcn": "lossless.pipeline.sinks.postgres.Unstorable",
+                    "kafka_dlt-exception-fqcn": UNSTORABLE,
                     "kafka_dlt-exception-message": f"PostgreSQL cannot store the row: {reason}; "
                     "the value of this letter is the row as JSON, not the record",
                 }
