@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lossless.errors import BadInput, Unavailable
 from lossless.jars import jars
+from lossless.jars.java import java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,6 +64,7 @@ def build_session(
             "PySpark is not installed", hint="pip install 'lossless[spark]'"
         ) from error
 
+    java()  # PySpark would only say that its gateway exited
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     files = [str(path) for path in jars("spark")]

@@ -320,6 +320,11 @@ class ParquetSink:
                 hint="the path must be a directory, or not exist yet",
             ) from error
         except OSError as error:
+            if isinstance(error, PermissionError) and not self._prepared:
+                raise BadInput(
+                    f"cannot {doing} {self.describe()}: {_reason(error)}",
+                    hint="give permission to write there, or choose another path",
+                ) from error
             raise SinkUnavailable(
                 f"cannot {doing} {self.describe()}: {_reason(error)}",
                 hint="nothing was committed; make room or give permission, then start again",
