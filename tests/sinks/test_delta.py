@@ -698,6 +698,29 @@ def test_columns_are_added_only_when_allowed(spark: SparkSession, driver: Driver
     sink.prepare(ROWS, add_columns=False)  # a table may have more columns than the rows
 
 
+def test_a_dead_letter_comes_back_byte_by_byte(spark: SparkSession, path: str) -> None:
+    sink = DeltaSink(spark, "orders", path)
+    sink.prepare(ROWS, add_columns=False)
+    head = sink.ledger()
+    letter = (
+        None,
+        bytes(range(256)),
+        [("h", None), ('\x01"é', b"\xff\x00")],
+        {"a": '"\n', "b": None},
+    )
+    frame = spark.createDataFrame(
+        [(None, (TOPIC_ID, 0, 0, None), letter)],
+        T.StructType([*ROWS.fields, T.StructField(DEAD_LETTER, DEAD_LETTER_TYPE)]),
+    )
+    staged = sink.stage(marked(frame), may_expand=False)
+    sink.commit(head, after(head, staged), staged)
+    [found] = sink.dead_letters().select(*DEAD_LETTER_TYPE.names).collect()
+    assert found["key"] is None
+    assert bytes(found["value"]) == letter[1]
+    assert [tuple(header) for header in found["record_headers"]] == letter[2]
+    assert found["headers"] == letter[3]
+
+
 def test_a_field_inside_a_struct_is_added_too(spark: SparkSession, path: str) -> None:
     def address(*names: str) -> T.StructType:
         inner = T.StructType([T.StructField(name, T.StringType()) for name in names])

@@ -31,7 +31,7 @@ from pyspark.errors import PySparkException
 
 from lossless.errors import BadInput, Fenced, PromiseBroken
 from lossless.pipeline.ledger import Ledger, LedgerEntry
-from lossless.pipeline.outcomes import DEAD_LETTER, PROVENANCE, receipts, row_schema
+from lossless.pipeline.outcomes import DEAD_LETTER, receipts, row_schema
 from lossless.pipeline.sinks import delta_ledger, delta_schema
 from lossless.pipeline.sinks.delta_errors import (
     JAVA_ERRORS,
@@ -204,7 +204,7 @@ class DeltaSink:
                 sequence=self._sequence + 1,
                 metadata=metadata,
                 files=tuple(table_file(file) for file in files),
-                letters=letters.select(PROVENANCE, f"{DEAD_LETTER}.*") if letters_count else None,
+                letters=area.letters(scratch) if letters_count else None,
                 letters_count=letters_count,
             ),
         )

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 LOCK_FILE = "_lossless.lock"  # the leading underscore hides it from Delta, VACUUM and Spark
 
+INDEXED_COLUMNS = 32  # that Delta keeps statistics of, unless told otherwise
+
 # Commits are read by the driver itself as long as they are few and small; see commit_texts.
 COMMITS_READ_MAX = 20
 COMMIT_BYTES_MAX = 4 * 1024 * 1024
@@ -315,11 +317,12 @@ class DeltaLog:
         table = self.jvm.io.delta.tables.DeltaTable.forPath(self._session, self.path)
         table.delete(cast("Any", condition)._jc)
 
-    def stage(self, frame: DataFrame, partition_column: str) -> Scratch:
+    def stage(self, frame: DataFrame, partition_column: str, rows: T.StructType) -> Scratch:
         """Writes `frame` into the table's folder, but not into the table.
 
         The files come from a transaction that is never committed, whose metadata have the frame's
-        schema and one partition column more than the table's.
+        schema and one partition column more than the table's. `rows` are the frame's first columns,
+        the only ones that are worth statistics.
         """
         log = self._log()
         transaction = log.startTransaction()
@@ -329,6 +332,7 @@ class DeltaLog:
             metadata,
             frame._jdf.schema().asNullable(),
             self.scala_list([partition_column, *own]),
+            _with_statistics_of(metadata.configuration(), rows),
         )
         transaction.updateMetadata(wide, False)
         with _many_writers(frame.sparkSession):
@@ -417,7 +421,9 @@ class DeltaLog:
             writer_features=frozenset(protocol.get("writerFeatures") or ()),
         )
 
-    def _with_schema(self, metadata: Any, schema: Any, partition_columns: Any) -> Any:
+    def _with_schema(
+        self, metadata: Any, schema: Any, partition_columns: Any, configuration: Any = None
+    ) -> Any:
         return metadata.copy(
             metadata.id(),
             metadata.name(),
@@ -425,7 +431,7 @@ class DeltaLog:
             metadata.format(),
             schema.json(),
             partition_columns,
-            metadata.configuration(),
+            configuration or metadata.configuration(),
             metadata.createdTime(),
         )
 
@@ -436,6 +442,23 @@ class DeltaLog:
         # Delta asks for the active session; a thread that Spark called us on has none of its own.
         self._sessions.setActiveSession(self._session)
         return self._logs.forTable(self._session, self.path)
+
+
+def _with_statistics_of(configuration: Any, rows: T.StructType) -> Any:
+    """A table's properties, with statistics of the rows' columns at most."""
+    if configuration.contains("delta.dataSkippingStatsColumns"):
+        return configuration  # the table names its columns itself
+    name = "delta.dataSkippingNumIndexedCols"
+    found = configuration.get(name)
+    asked = int(found.get()) if found.isDefined() else INDEXED_COLUMNS
+    wanted = leaves(rows) if asked < 0 else min(asked, leaves(rows))
+    return configuration.updated(name, str(wanted))
+
+
+def leaves(schema: T.StructType) -> int:
+    """How many columns Delta counts: a struct for each of its own."""
+    types = (field.dataType for field in schema.fields)
+    return sum(leaves(each) if isinstance(each, T.StructType) else 1 for each in types)
 
 
 @contextmanager
