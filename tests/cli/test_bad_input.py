@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from command import lossless
 
 from postgres_server import PostgresServer
 from topics import create_topic, produce
@@ -18,7 +17,6 @@ from topics import create_topic, produce
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOSSLESS = [sys.executable, "-c", "from lossless.cli.main import main; main()"]
 TRANSFORMS = """
 from pyspark.sql import functions as F
 
@@ -75,15 +73,7 @@ schema = "number BIGINT NOT NULL"
 {sink}
 """
         )
-        return subprocess.run(
-            [*LOSSLESS, "run", "--once", "--master", "local[2]"],
-            cwd=self.folder,
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        return lossless(self.folder, "run", "--once", "--master", "local[2]", **environment)
 
     def written(self) -> set[str]:
         ours = {"lossless.toml", "transforms.py", "__pycache__", ".lossless"}

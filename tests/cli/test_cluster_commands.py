@@ -7,19 +7,17 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from command import LOSSLESS, lossless
 
 from lossless.engines.choose import connect
 from lossless.engines.metadata import read_metadata
 from lossless.engines.waiting import wait_until
-
-LOSSLESS = [sys.executable, "-c", "from lossless.cli.main import main; main()"]
 
 CONTRACT = """
 [cluster]
@@ -31,18 +29,6 @@ partitions = 4
 replication_factor = 2
 config.min.insync.replicas = 1
 """
-
-
-def lossless(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*LOSSLESS, *arguments],
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
 
 
 def processes_in(folder: Path, *, main_class: str = "") -> list[int]:

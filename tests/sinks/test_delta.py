@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -696,6 +697,26 @@ def test_columns_are_added_only_when_allowed(spark: SparkSession, driver: Driver
     rows = sink.rows().orderBy("amount").select("amount", "note").collect()
     assert [tuple(row) for row in rows] == [(0, None), (7, "hi")]
     sink.prepare(ROWS, add_columns=False)  # a table may have more columns than the rows
+
+
+@pytest.mark.parametrize(
+    ("properties", "columns"),
+    [
+        ("", {"amount", PROVENANCE}),
+        ("'delta.dataSkippingNumIndexedCols' = '1'", {"amount"}),
+        ("'delta.dataSkippingNumIndexedCols' = '-1'", {"amount", PROVENANCE}),
+        ("'delta.dataSkippingStatsColumns' = 'amount'", {"amount"}),
+    ],
+)
+def test_statistics_are_those_that_the_table_asks_for_and_of_no_dead_letter(
+    spark: SparkSession, driver: Driver, path: str, properties: str, columns: set[str]
+) -> None:
+    driver.write([(0, 0)])
+    if properties:
+        spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({properties})")
+    staged = driver.stage([(0, 1)], [(0, 2)])
+    for file in staged.handle.files:
+        assert set(json.loads(file.action["stats"])["nullCount"]) == columns
 
 
 def test_a_dead_letter_comes_back_byte_by_byte(spark: SparkSession, path: str) -> None:

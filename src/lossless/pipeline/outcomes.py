@@ -8,8 +8,8 @@ wrote to fill its receipts: counts come from what is there, never from what was 
     <the row's own columns…>   of no meaning for a dead letter
     _lossless                  struct<topic_id, partition, offset, timestamp>: where it came from
     _lossless_dead_letter      struct<key, value, record_headers, headers>: null for a row
-    _lossless_dead             whether it is one; a column of its own, so that nothing is computed
-                               twice to tell
+    _lossless_dead             whether it is one; a column of its own, because a sink that asked the
+                               letter would cost every row another copy
 """
 
 from __future__ import annotations

@@ -127,6 +127,9 @@ CASES = {
     '{"id":1,"labels":{"a":1,"a":2}}': {"id": 1, "labels": {"a": 2}},
     # Bytes.
     b'{"id":1,"note":"\xff"}': "MalformedJson: the value is not UTF-8",
+    '{"id":1,"note":"\ufffd"}': {"id": 1, "note": "\ufffd"},
+    b'{"id":1,"not in the schema":"\xff"}': {"id": 1},
+    '{"id":1} \r\n\t': {"id": 1},
     b"\x00": NOT_JSON,
     None: "NoValue: no value: the record is a tombstone",
 }

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
-from lossless.pipeline.decode.sql import Sql, case, each, fresh, literal
+from lossless.pipeline.decode.sql import Sql, case, each, fresh, let, literal
 
 SHOWN_LENGTH_MAX = 60
 
@@ -80,10 +80,14 @@ def broken_facts(document: Sql, facts: Iterable[Fact]) -> Sql:
     def message(fact: Sql) -> Sql:
         """Null when the fact holds."""
         broken = each("filter", _values(document, fact), lambda value: _is_broken(value, fact))
-        shown = f"substring({_shown(f'get({broken}, 0)', fact)}, 1, {SHOWN_LENGTH_MAX})"
         label = f"IF({fact}.label = '', 'the value', {fact}.label)"
-        said = f"concat({label}, ': ', concat_ws(' ', {shown}, {fact}.says))"
-        return case((f"size({broken}) > 0", said))
+
+        def said(values: Sql) -> Sql:
+            shown = f"substring({_shown(f'get({values}, 0)', fact)}, 1, {SHOWN_LENGTH_MAX})"
+            text = f"concat({label}, ': ', concat_ws(' ', {shown}, {fact}.says))"
+            return case((f"size({values}) > 0", text))
+
+        return let(broken, said)
 
     return each("transform", table, message)
 

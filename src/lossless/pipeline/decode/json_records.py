@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 PARSED = "_lossless_parsed"
 SUSPECT = "_lossless_suspect"
 CORRUPT = "_lossless_corrupt"
-# Short, because every record pays for it; random, so that nobody's own member is taken for it.
-END = secrets.token_urlsafe(3)
+# Short, because every record pays for it; odd and random, so that it is nobody's own member.
+END = f"~{secrets.token_urlsafe(3)}"
 SOURCE = ("key", "value", "headers", "topic", "topic_id", "partition", "offset", "timestamp")
 
 # Jackson would let these pass; JSON does not have them.
