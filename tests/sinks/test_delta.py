@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
@@ -26,7 +25,7 @@ from lossless.pipeline.outcomes import (
     PROVENANCE_TYPE,
     marked,
 )
-from lossless.pipeline.sinks import delta_letters, delta_log
+from lossless.pipeline.sinks import delta, delta_letters, delta_log
 from lossless.pipeline.sinks.delta import DeltaSink
 from lossless.pipeline.sinks.interface import CommitUnknown, SinkUnavailable, Staged
 from lossless.tally import Tally, record_hash
@@ -709,14 +708,23 @@ def test_columns_are_added_only_when_allowed(spark: SparkSession, driver: Driver
     ],
 )
 def test_statistics_are_those_that_the_table_asks_for_and_of_no_dead_letter(
-    spark: SparkSession, driver: Driver, path: str, properties: str, columns: set[str]
+    spark: SparkSession,
+    driver: Driver,
+    path: str,
+    monkeypatch: pytest.MonkeyPatch,
+    properties: str,
+    columns: set[str],
 ) -> None:
     driver.write([(0, 0)])
     if properties:
         spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({properties})")
-    staged = driver.stage([(0, 1)], [(0, 2)])
-    for file in staged.handle.files:
-        assert set(json.loads(file.action["stats"])["nullCount"]) == columns
+    written: list[delta_log.AddedFile] = []
+    # As they were written: what the table gets has lost the dead letter's column anyway.
+    monkeypatch.setattr(delta, "table_file", lambda file: written.append(file) or file)
+    driver.stage([(0, 1)], [(0, 2)])
+    assert written
+    for file in written:
+        assert set(file.statistics["nullCount"]) == columns
 
 
 def test_a_dead_letter_comes_back_byte_by_byte(spark: SparkSession, path: str) -> None:
