@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -78,7 +79,9 @@ def _signal_driver(number: signal.Signals) -> None:
     java = getattr(gateway, "proc", None)
     if java is not None:
         os.kill(java.pid, number)
-    os.kill(os.getpid(), number)
+    # To this thread, not to the process: another thread could take the signal, and this one would
+    # run on for a moment before the stop reaches it, as far as into the sink's commit.
+    signal.pthread_kill(threading.get_ident(), number)
 
 
 def _parse(item: str) -> tuple[tuple[Point, int], Action]:
