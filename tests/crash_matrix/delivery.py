@@ -20,6 +20,7 @@ import pytest
 
 from lossless.pipeline.events import Event, unobserved
 from lossless.pipeline.ledger import Ledger
+from lossless.pipeline.outcomes import DEAD_LETTER, opened
 from lossless.pipeline.pipeline import Pipeline
 from topics import create_topic, produce
 
@@ -171,7 +172,8 @@ type = "{self.sink}"
             ]
             if not paths:
                 return Counter()
-            rows = self.spark.read.parquet(*paths).select("_lossless_dead_letter.key").collect()
+            letters = self.spark.read.parquet(*paths)
+            rows = letters.select(opened(letters[DEAD_LETTER])["key"].alias("key")).collect()
         else:
             from lossless.pipeline.sinks.delta import DeltaSink
 

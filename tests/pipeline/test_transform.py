@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from lossless.errors import BadInput
+from lossless.pipeline.outcomes import DEAD_LETTER
 from shop import MakeShop, Shop
 from topics import produce
 
@@ -58,10 +61,10 @@ def transform(rows):
     assert sum(p.dead.count for p in ledger.positions.values()) == 2
     files = (orders.folder / "table").glob("lossless_commit=*/_dead_letters/*.parquet")
     written = orders.spark.read.parquet(*[str(path) for path in files])
-    letters = written.select("_lossless_dead_letter.*").collect()
-    messages = {row["headers"]["kafka_dlt-exception-message"] for row in letters}
+    letters = [json.loads(row[DEAD_LETTER]) for row in written.collect()]
+    messages = {letter["headers"]["kafka_dlt-exception-message"] for letter in letters}
     assert messages == {"ValueError: cannot stand 7", "ValueError: cannot stand 33"}
-    assert {row["headers"]["kafka_dlt-exception-fqcn"] for row in letters} == {
+    assert {letter["headers"]["kafka_dlt-exception-fqcn"] for letter in letters} == {
         "lossless.TransformFailed"
     }
 

@@ -23,12 +23,12 @@ from lossless.pipeline.outcomes import (
     IS_DEAD,
     PROVENANCE,
     PROVENANCE_TYPE,
-    marked,
 )
 from lossless.pipeline.sinks import delta, delta_letters, delta_log
 from lossless.pipeline.sinks.delta import DeltaSink
 from lossless.pipeline.sinks.interface import CommitUnknown, SinkUnavailable, Staged
 from lossless.tally import Tally, record_hash
+from outcomes_from import outcomes_from
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +57,7 @@ def outcomes(
         }
         for partition, offset in dead
     ]
-    return marked(
+    return outcomes_from(
         spark.createDataFrame(
             [tuple(each.get(name) for name in wide.fieldNames()) for each in values], wide
         )
@@ -692,7 +692,7 @@ def test_columns_are_added_only_when_allowed(spark: SparkSession, driver: Driver
         [(7, "hi", (TOPIC_ID, 0, 1, None), None)],
         T.StructType([*grown.fields, T.StructField(DEAD_LETTER, DEAD_LETTER_TYPE)]),
     )
-    driver.commit(sink.stage(marked(frame), may_expand=False))
+    driver.commit(sink.stage(outcomes_from(frame), may_expand=False))
     rows = sink.rows().orderBy("amount").select("amount", "note").collect()
     assert [tuple(row) for row in rows] == [(0, None), (7, "hi")]
     sink.prepare(ROWS, add_columns=False)  # a table may have more columns than the rows
@@ -741,7 +741,7 @@ def test_a_dead_letter_comes_back_byte_by_byte(spark: SparkSession, path: str) -
         [(None, (TOPIC_ID, 0, 0, None), letter)],
         T.StructType([*ROWS.fields, T.StructField(DEAD_LETTER, DEAD_LETTER_TYPE)]),
     )
-    staged = sink.stage(marked(frame), may_expand=False)
+    staged = sink.stage(outcomes_from(frame), may_expand=False)
     sink.commit(head, after(head, staged), staged)
     [found] = sink.dead_letters().select(*DEAD_LETTER_TYPE.names).collect()
     assert found["key"] is None
@@ -765,7 +765,7 @@ def test_a_field_inside_a_struct_is_added_too(spark: SparkSession, path: str) ->
         [(("8001", "Zurich"), (TOPIC_ID, 0, 0, None), None)],
         T.StructType([*grown.fields, T.StructField(DEAD_LETTER, DEAD_LETTER_TYPE)]),
     )
-    staged = sink.stage(marked(frame), may_expand=False)
+    staged = sink.stage(outcomes_from(frame), may_expand=False)
     sink.commit(head, after(head, staged), staged)
     assert [r.asDict() for r in sink.rows().select("address.*").collect()] == [
         {"city": "Zurich", "zip": "8001"}

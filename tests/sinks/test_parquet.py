@@ -25,7 +25,6 @@ from lossless.pipeline.outcomes import (
     DEAD_LETTER_TYPE,
     PROVENANCE,
     PROVENANCE_TYPE,
-    marked,
     row_schema,
 )
 from lossless.pipeline.sinks import parquet
@@ -34,6 +33,7 @@ from lossless.pipeline.sinks.interface import CommitUnknown, SinkUnavailable, St
 from lossless.pipeline.sinks.parquet import ParquetSink
 from lossless.pipeline.sinks.parquet_staging import Staging
 from lossless.tally import Tally, record_hash
+from outcomes_from import outcomes_from
 
 TOPIC_ID = "m8hGqD1bQ0uK2v7n4eXw5A"
 SOURCE = SourcePartition("orders", TOPIC_ID, 0)
@@ -79,7 +79,7 @@ def outcomes(
         (None, None, provenance(o), (b"key", b"{bad", None, {"kafka_dlt-exception-message": "bad"}))
         for o in dead
     ]
-    return marked(spark.createDataFrame([*rows, *letters], SCHEMA))
+    return outcomes_from(spark.createDataFrame([*rows, *letters], SCHEMA))
 
 
 def tally(*offsets: int) -> Tally:
@@ -197,7 +197,7 @@ def test_a_batch_is_evaluated_once(spark: SparkSession, sink: ParquetSink) -> No
 
     rows = outcomes(spark, range(20)).withColumn("bad", is_bad.asNondeterministic()("id"))
     letter = F.struct(*[F.lit(None).cast(f.dataType).alias(f.name) for f in DEAD_LETTER_TYPE])
-    batch = marked(rows.withColumn(DEAD_LETTER, F.when(F.col("bad"), letter)).drop("bad"))
+    batch = outcomes_from(rows.withColumn(DEAD_LETTER, F.when(F.col("bad"), letter)).drop("bad"))
     staged = sink.stage(batch, may_expand=False)
 
     receipt = staged.receipts[TOPIC_ID, 0]
@@ -751,7 +751,9 @@ def test_a_table_grows_by_columns_that_old_rows_do_not_have(
     with pytest.raises(BadInput, match="price double"):
         sink.prepare(row_schema(GROWN), add_columns=False)
     sink.prepare(row_schema(GROWN), add_columns=True)
-    grown = marked(spark.createDataFrame([(101, 9.5, "order 1", provenance(1), None)], GROWN))
+    grown = outcomes_from(
+        spark.createDataFrame([(101, 9.5, "order 1", provenance(1), None)], GROWN)
+    )
     deliver(sink, grown, next_offset=2)
 
     for rows in (sink.rows(), spark.read.parquet(str(path))):

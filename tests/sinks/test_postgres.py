@@ -26,12 +26,12 @@ from lossless.pipeline.outcomes import (
     DEAD_LETTER_TYPE,
     PROVENANCE,
     PROVENANCE_TYPE,
-    marked,
     row_schema,
 )
 from lossless.pipeline.sinks.interface import CommitUnknown, SinkUnavailable, Staged
 from lossless.pipeline.sinks.postgres import PostgresSink
 from lossless.tally import record_hash
+from outcomes_from import outcomes_from
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +83,7 @@ def outcomes(
         (*row, (TOPIC_ID, 0, offset, timestamp), None) for offset, row in enumerate(rows, start)
     ]
     data += [(*[None] * width, (TOPIC_ID, 0, offset, timestamp), letter(offset)) for offset in dead]
-    return marked(spark.createDataFrame(data, schema))
+    return outcomes_from(spark.createDataFrame(data, schema))
 
 
 def letter(offset: int) -> tuple[Any, ...]:

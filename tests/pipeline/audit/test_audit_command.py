@@ -17,7 +17,7 @@ from lossless.cli.audit import command
 from lossless.contract import load_contract
 from lossless.errors import BadInput
 from lossless.pipeline.ledger import Ledger, Position
-from lossless.pipeline.outcomes import DEAD_LETTER, DEAD_LETTER_TYPE, marked
+from lossless.pipeline.outcomes import DEAD_LETTER, marked
 from lossless.pipeline.sinks import open_sink
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def store(spark: SparkSession, sink: Sink, delivered: list[Delivered]) -> None:
     before = sink.ledger()
     rows = ListSink(spark)
     rows.rows_ = delivered
-    outcomes = marked(rows.rows().withColumn(DEAD_LETTER, F.lit(None).cast(DEAD_LETTER_TYPE)))
+    outcomes = marked(rows.rows().withColumn(DEAD_LETTER, F.lit(None).cast("string")))
     sink.prepare(rows.rows().schema, add_columns=False)
     staged = sink.stage(outcomes, may_expand=False)
     changed = {}

@@ -55,7 +55,7 @@ def decoded(
 
 def verdict(outcome: Row) -> dict[str, Any] | str:
     """The columns of a row that are not null, or `Name: message` of a dead letter."""
-    letter = outcome[DEAD_LETTER]
+    letter = outcome[DEAD_LETTER] and json.loads(outcome[DEAD_LETTER])
     columns = {
         name: value
         for name, value in outcome.asDict(recursive=True).items()

@@ -2,7 +2,7 @@
 
     parsed    from_json of the value with a member added before its last brace, once per record
     suspect   false for a record that is good beyond doubt: the only thing all records pay for
-    error     of a suspect: null after all, or name and message
+    letter    of a suspect: null if it is good after all
 
 Why the member: `from_json` stops at the end of the first JSON value and never reads what follows
 it. If the value's last brace does not close its first object, the member is not found in that
@@ -35,13 +35,12 @@ from lossless.pipeline.decode.patterns import check_patterns
 from lossless.pipeline.decode.provenance import provenance
 from lossless.pipeline.decode.sql import Sql, any_of, case, let, literal, member, quoted_name
 from lossless.pipeline.decode.tree import Object
-from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD, PROVENANCE, PROVENANCE_TYPE
+from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PARSED = "_lossless_parsed"
-SUSPECT = "_lossless_suspect"
 CORRUPT = "_lossless_corrupt"
 # Short, because every record pays for it; odd and random, so that it is nobody's own member.
 END = f"~{secrets.token_urlsafe(3)}"
@@ -61,8 +60,8 @@ STRIPPED = f"rtrim({literal(' ' + chr(9) + chr(10) + chr(13))}, {TEXT})"
 
 def _with_end(value: Sql) -> Sql:
     # Bytes, because the length of a text, and the cut, are counted in characters, one by one.
-    cut = f"substring({value}, 1, octet_length({value}) - 1)"
-    return f"CAST(concat({cut}, CAST(',\"{END}\":0}}' AS BINARY)) AS STRING)"
+    end = f"CAST(',\"{END}\":0}}' AS BINARY)"
+    return f"CAST(overlay({value} PLACING {end} FROM octet_length({value})) AS STRING)"
 
 
 # Null when it cannot be an object.
@@ -70,8 +69,6 @@ WITH_END = case(
     (f"endswith({TEXT}, '}}')", _with_end("value")),
     (f"endswith({STRIPPED}, '}}')", _with_end(f"CAST({STRIPPED} AS BINARY)")),
 )
-SUSPECTED = f"CAST({SUSPECT}.value AS STRING)"
-ENVELOPE = f"concat('{{\"rows\":[', {SUSPECTED}, '],\"end\":true}}')"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,24 +84,14 @@ class JsonDecoder:
     def decode(self, records: DataFrame) -> DataFrame:
         check_patterns(records.sparkSession, self.patterns)
         parsed = F.from_json(F.expr(WITH_END), self._parsed_type, OPTIONS)
-        columns = [quoted_name(column) for column in self.schema.names]
-        place = {f"{PROVENANCE}_{name}": name for name in PROVENANCE_TYPE.names}
-        # Spark does not merge these selects, because what one computes the next uses repeatedly.
-        # Only the second can be compiled as a whole, and it is what all records pay for. The
-        # provenance becomes a struct at the end: a row with a struct in it is slower to copy.
-        return (
-            records.select(*SOURCE, parsed.alias(PARSED))
-            .selectExpr(
-                *self._columns,
-                *(f"{name} AS {alias}" for alias, name in place.items()),
-                f"{self._suspect} AS {SUSPECT}",
-            )
-            .selectExpr(
-                *columns,
-                provenance(of=f"{PROVENANCE}_"),
-                f"{self._letter} AS {DEAD_LETTER}",
-                f"{self._is_dead} AS {IS_DEAD}",
-            )
+        letter = F.expr(self._letter)
+        # In one select Spark computes the letter once. It does not merge the two, because what the
+        # first computes the second uses repeatedly.
+        return records.select(*SOURCE, parsed.alias(PARSED)).select(
+            *map(F.expr, self._columns),
+            F.expr(provenance()),
+            letter.alias(DEAD_LETTER),
+            letter.isNotNull().alias(IS_DEAD),
         )
 
     @property
@@ -125,25 +112,20 @@ class JsonDecoder:
         ]
 
     @cached_property
-    def _suspect(self) -> Sql:
-        """The record, if it is not good beyond doubt."""
-        fields = ", ".join(f"'{name}', {name}" for name in SOURCE)
-        return case((self._is_suspect(), f"named_struct({fields})"))
-
-    @cached_property
-    def _is_dead(self) -> Sql:
-        return case((f"{SUSPECT} IS NULL", "FALSE"), otherwise=f"{self._error} IS NOT NULL")
-
-    @cached_property
     def _letter(self) -> Sql:
-        """Of a suspect; null when it is a row after all."""
-        letter = let(
-            self._error,
+        """Null for a good record: one beyond doubt, or a suspect that is good after all."""
+        fields = ", ".join(f"'{name}', {name}" for name in SOURCE)
+        letter = let(f"named_struct({fields})", self._letter_of)
+        return case((self._is_suspect(), letter))
+
+    def _letter_of(self, record: Sql) -> Sql:
+        return let(
+            self._error(record),
             lambda error: case(
                 (
                     f"{error} IS NOT NULL",
                     dead_letter(
-                        SUSPECT,
+                        record,
                         fqcn=f"{error}.fqcn",
                         message=f"{error}.message",
                         group=self.group,
@@ -151,7 +133,6 @@ class JsonDecoder:
                 )
             ),
         )
-        return case((f"{SUSPECT} IS NOT NULL", letter))
 
     def _is_suspect(self) -> Sql:
         """What every record pays for. False for a record that is good beyond doubt."""
@@ -164,8 +145,7 @@ class JsonDecoder:
         # Of a column that is null most rules are null: neither broken nor kept.
         return f"coalesce({any_of(suspicions)}, FALSE)"
 
-    @cached_property
-    def _error(self) -> Sql:
+    def _error(self, record: Sql) -> Sql:
         """Null after all, or the name and the message of the error."""
         schema = T.StructType(
             [
@@ -175,14 +155,18 @@ class JsonDecoder:
             ]
         )
         options = ", ".join(f"'{key}', '{value}'" for key, value in OPTIONS.items())
-        envelope = f"from_json({ENVELOPE}, {literal(schema.json())}, map({options}))"
+        text = f"CAST({record}.value AS STRING)"
+        envelope = f"concat('{{\"rows\":[', {text}, '],\"end\":true}}')"
+        parsed = f"from_json({envelope}, {literal(schema.json())}, map({options}))"
+        document = f"try_variant_get(try_parse_json({envelope}), '$.rows[0]', 'variant')"
         return case(
-            (f"{SUSPECT}.value IS NULL", _named(NO_VALUE, "no value: the record is a tombstone")),
-            (f"NOT is_valid_utf8({SUSPECTED})", _named(MALFORMED_JSON, "the value is not UTF-8")),
-            otherwise=let(envelope, self._error_in),
+            (f"{record}.value IS NULL", _named(NO_VALUE, "no value: the record is a tombstone")),
+            (f"NOT is_valid_utf8({text})", _named(MALFORMED_JSON, "the value is not UTF-8")),
+            otherwise=let(parsed, lambda envelope: self._error_in(envelope, document)),
         )
 
-    def _error_in(self, envelope: Sql) -> Sql:
+    def _error_in(self, envelope: Sql, document: Sql) -> Sql:
+        """`document` is the value as a variant; null when it is not JSON or repeats a key."""
         row, corrupt = f"get({envelope}.rows, 0)", f"{envelope}.{CORRUPT} IS NOT NULL"
         count = f"size({envelope}.rows)"
         is_doubtful = any_of([corrupt, *(doubt(row) for doubt in self.tree.doubts())])
@@ -196,7 +180,7 @@ class JsonDecoder:
                 f"NOT {corrupt} AND {row} IS NULL",
                 _named(SCHEMA_VIOLATION, "the value: null is not an object"),
             ),
-            (is_doubtful, let(_document(), lambda d: self._second_look(envelope, d))),
+            (is_doubtful, let(document, lambda d: self._second_look(envelope, d))),
             otherwise=_violation(self._broken_rules(row)),
         )
 
@@ -227,11 +211,6 @@ class JsonDecoder:
     def _broken_rules(self, row: Sql) -> Sql:
         messages = [case((rule.broken(row), rule.message(row))) for rule in self.tree.rules()]
         return f"CAST(array({', '.join(messages)}) AS ARRAY<STRING>)"
-
-
-def _document() -> Sql:
-    """The value as a variant; null when it is not JSON or repeats a key."""
-    return f"try_variant_get(try_parse_json({ENVELOPE}), '$.rows[0]', 'variant')"
 
 
 def _violation(messages: Sql, otherwise: Sql = "NULL") -> Sql:

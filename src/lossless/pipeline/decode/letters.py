@@ -18,7 +18,7 @@ MESSAGE_LENGTH_MAX = 1000
 
 
 def dead_letter(record: Sql = "", *, fqcn: Sql, message: Sql, group: str) -> Sql:
-    """The DEAD_LETTER struct of a record as Spark's Kafka source gives it.
+    """DEAD_LETTER of a record as Spark's Kafka source gives it.
 
     `record` is the struct that holds its columns, if they are in one; `fqcn` is a name from above.
     """
@@ -38,4 +38,4 @@ def dead_letter(record: Sql = "", *, fqcn: Sql, message: Sql, group: str) -> Sql
         f"'key', {of}key, 'value', {of}value, 'record_headers', {of}headers,"
         f" 'headers', map({entries})"
     )
-    return f"CAST(named_struct({fields}) AS {DEAD_LETTER_TYPE.simpleString()})"
+    return f"to_json(CAST(named_struct({fields}) AS {DEAD_LETTER_TYPE.simpleString()}))"

@@ -34,6 +34,6 @@ class RawDecoder:
             "value",
             f"CAST(headers AS {RAW_TYPE['headers'].dataType.simpleString()}) AS headers",
             provenance(),
-            f"CAST(NULL AS {DEAD_LETTER_TYPE.simpleString()}) AS {DEAD_LETTER}",
+            f"CAST(NULL AS STRING) AS {DEAD_LETTER}",
             f"FALSE AS {IS_DEAD}",
         )

@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 from lossless.errors import PromiseBroken
 from lossless.pipeline.outcomes import (
     DEAD_LETTER,
-    DEAD_LETTER_TYPE,
     IS_DEAD,
     PROVENANCE,
+    opened,
     row_schema,
 )
 from lossless.pipeline.sinks.delta_log import AddedFile, DeltaLog, Scratch, Snapshot
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 STAGE = "lossless_stage"
-
-# A record may be as long as a Java array; what cannot be read back stops the batch.
-WHOLE = {"maxStringLen": str(2**31 - 1), "mode": "FAILFAST"}
 
 
 class StagingArea:
@@ -52,9 +49,7 @@ class StagingArea:
     def write(self, outcomes: DataFrame) -> Scratch:
         """Rows and dead letters in one job: one evaluation, two directories."""
         directory = F.when(F.col(IS_DEAD), self._dead).otherwise(self._rows)
-        # Every row carries a dead letter, null: as one text it is one column to write, not six.
-        as_text = F.to_json(DEAD_LETTER)
-        staged = outcomes.withColumns({STAGE: directory, DEAD_LETTER: as_text}).drop(IS_DEAD)
+        staged = outcomes.withColumn(STAGE, directory).drop(IS_DEAD)
         return self._delta.stage(staged, STAGE, row_schema(outcomes.schema))
 
     def is_letter(self) -> Column:
@@ -62,7 +57,7 @@ class StagingArea:
 
     def letters(self, scratch: Scratch) -> DataFrame:
         """The dead letters as their table has them."""
-        letter = F.from_json(F.col(DEAD_LETTER), DEAD_LETTER_TYPE, WHOLE).alias(DEAD_LETTER)
+        letter = opened(F.col(DEAD_LETTER)).alias(DEAD_LETTER)
         found = scratch.read_back.where(self.is_letter()).select(PROVENANCE, letter)
         return found.select(PROVENANCE, f"{DEAD_LETTER}.*")
 

@@ -3,7 +3,7 @@
     <path>/
       lossless_commit=0000000001/     one commit; a reader sees all of it or nothing
         part-….parquet                the rows
-        _dead_letters/part-….parquet  the records that became none
+        _dead_letters/part-….parquet  the records that became none, as JSON
         _ledger.json                  the ledger after this commit, and what the commit consists of
       _common_metadata                the table's schema, for readers
       _lossless/                      the lock and what is being staged; readers skip it
@@ -37,15 +37,16 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lossless.errors import BadInput, Fenced
 from lossless.pipeline.ledger import Ledger, LedgerEntry
 from lossless.pipeline.outcomes import (
     DEAD_LETTER,
-    DEAD_LETTER_TYPE,
     PROVENANCE,
     PROVENANCE_TYPE,
+    opened,
     receipts,
     row_schema,
 )
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 DEAD_LETTER_FILE_TYPE = T.StructType(
-    [T.StructField(PROVENANCE, PROVENANCE_TYPE), T.StructField(DEAD_LETTER, DEAD_LETTER_TYPE)]
+    [T.StructField(PROVENANCE, PROVENANCE_TYPE), T.StructField(DEAD_LETTER, T.StringType())]
 )
 
 # What the operating system says when a disk or a permission, not a record, is the trouble. Spark
@@ -189,9 +190,9 @@ class ParquetSink:
 
     def dead_letters(self) -> DataFrame:
         with self._reporting("read"):
-            return self._read_dead_letters([commit_name(n) for n in self._log.sequences()]).select(
-                PROVENANCE, f"{DEAD_LETTER}.*"
-            )
+            found = self._read_dead_letters([commit_name(n) for n in self._log.sequences()])
+            letter = opened(F.col(DEAD_LETTER)).alias(DEAD_LETTER)
+            return found.select(PROVENANCE, letter).select(PROVENANCE, f"{DEAD_LETTER}.*")
 
     # Reading what is there
 

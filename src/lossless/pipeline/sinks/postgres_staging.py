@@ -12,6 +12,7 @@ and where the record itself is.
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import tempfile
@@ -33,8 +34,6 @@ from lossless.pipeline.sinks.postgres_types import (
     PROVENANCE_COLUMNS,
     StagedColumn,
     copied,
-    hex_text,
-    json_text,
     own_fields,
 )
 
@@ -66,22 +65,18 @@ class StagingTask:
 
 
 def projected(outcomes: DataFrame, rows: StructType) -> DataFrame:
-    """Outcomes as tasks take them: copyable columns, provenance, hash, the dead letter's parts."""
+    """Outcomes as tasks take them: copyable columns, provenance, hash, the dead letter."""
     topic_id, partition, offset, timestamp = (
         F.col(f"{PROVENANCE}.{part}") for part in ("topic_id", "partition", "offset", "timestamp")
     )
     source = zip((topic_id, partition, offset, timestamp), PROVENANCE_COLUMNS, strict=True)
-    letter = F.col(DEAD_LETTER)
     return outcomes.select(
         # Positional names: the rows' own columns may be called anything.
         *(copied(one).alias(f"row_{number}") for number, one in enumerate(own_fields(rows))),
         *(column.alias(name) for column, name in source),
         provenance_hash(topic_id, partition, offset).alias(HASH),
         F.col(IS_DEAD).alias("dead"),
-        hex_text(letter["key"]).alias("key"),
-        hex_text(letter["value"]).alias("value"),
-        json_text(letter["record_headers"]).alias("record_headers"),
-        json_text(letter["headers"]).alias("headers"),
+        F.col(DEAD_LETTER).alias("letter"),
     )
 
 
@@ -140,9 +135,33 @@ def _row_values(task: StagingTask, attempt: int, rows: pa.RecordBatch) -> list[p
 def _letter_values(task: StagingTask, attempt: int, letters: pa.RecordBatch) -> list[pa.Array]:
     columns = [letters.column(name) for name in PROVENANCE_COLUMNS]
     columns.append(pa.repeat(task.pipeline, len(letters)))
-    columns += [letters.column("key"), letters.column("value")]
-    columns += [without_nul(letters.column(name)) for name in ("record_headers", "headers")]
+    parts = [_letter_parts(letter) for letter in letters.column("letter").to_pylist()]
+    columns += [pa.array([part[name] for part in parts], pa.string()) for name in LETTER_COLUMNS]
     return _marked(task, attempt, letters, columns)
+
+
+def _letter_parts(letter: str) -> dict[str, str | None]:
+    """LETTER_COLUMNS as COPY reads them, from the JSON of a dead letter."""
+    found = json.loads(letter)
+    texts = {name: found.get(name) for name in ("key", "value")}
+    headers = found.get("record_headers")
+    documents = {
+        # Spark leaves out what is null.
+        "record_headers": headers and [{"key": None, "value": None, **one} for one in headers],
+        "headers": found.get("headers"),
+    }
+    return {
+        **{name: None if text is None else _hex(text) for name, text in texts.items()},
+        **{name: None if one is None else _jsonb(one) for name, one in documents.items()},
+    }
+
+
+def _hex(text: str) -> str:
+    return "\\x" + base64.b64decode(text).hex()
+
+
+def _jsonb(document: object) -> str:
+    return without_nul(json.dumps(document))
 
 
 def _marked(
@@ -173,30 +192,23 @@ def _as_letters(
     columns: Sequence[StagedColumn], refused: pa.RecordBatch, reasons: list[str]
 ) -> pa.RecordBatch:
     own = [printable(refused.column(f"row_{number}")) for number in range(len(columns))]
-    values, headers = [], []
+    letters = []
     for row, reason in enumerate(reasons):
         document = {column.name: own[number][row] for number, column in enumerate(columns)}
-        values.append("\\x" + json.dumps(document, default=str).encode().hex())
-        headers.append(
-            json.dumps(
-                {
-                    "kafka_dlt-original-partition": str(
-                        refused.column(f"{PROVENANCE}_partition")[row].as_py()
-                    ),
-                    "kafka_dlt-original-offset": str(
-                        refused.column(f"{PROVENANCE}_offset")[row].as_py()
-                    ),
-                    "kafka_dlt-exception-fqcn": UNSTORABLE,
-                    "kafka_dlt-exception-message": f"PostgreSQL cannot store the row: {reason}; "
-                    "the value of this letter is the row as JSON, not the record",
-                }
-            )
-        )
-    for name, texts in (("value", values), ("headers", headers)):
-        place = refused.schema.get_field_index(name)
-        kind = refused.schema.field(place).type
-        refused = refused.set_column(place, name, pa.array(texts, kind))
-    return refused
+        headers = {
+            "kafka_dlt-original-partition": str(
+                refused.column(f"{PROVENANCE}_partition")[row].as_py()
+            ),
+            "kafka_dlt-original-offset": str(refused.column(f"{PROVENANCE}_offset")[row].as_py()),
+            "kafka_dlt-exception-fqcn": UNSTORABLE,
+            "kafka_dlt-exception-message": f"PostgreSQL cannot store the row: {reason}; "
+            "the value of this letter is the row as JSON, not the record",
+        }
+        value = base64.b64encode(json.dumps(document, default=str).encode()).decode()
+        letters.append(json.dumps({"value": value, "headers": headers}))
+    place = refused.schema.get_field_index("letter")
+    kind = refused.schema.field(place).type
+    return refused.set_column(place, "letter", pa.array(letters, kind))
 
 
 class _Receipts:

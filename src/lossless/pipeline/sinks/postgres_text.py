@@ -96,14 +96,9 @@ def _unstorable_text(column: StagedColumn, values: pa.Array) -> list[tuple[pa.Ar
     return found
 
 
-def without_nul(values: pa.Array) -> pa.Array:
+def without_nul(document: str) -> str:
     """JSON in which NUL became the replacement character, so that jsonb takes it."""
-    if not _contains(values, b"\\u0000"):
-        return values
-    return pa.array(
-        [None if v is None else _JSON_NUL.sub(r"\1\\ufffd", v) for v in values.to_pylist()],
-        values.type,
-    )
+    return _JSON_NUL.sub(r"\1\\ufffd", document) if "\\u0000" in document else document
 
 
 def printable(values: pa.Array) -> list[object]:

@@ -124,18 +124,10 @@ def copied(field: T.StructField) -> Column:
     """The column in a form whose CSV text PostgreSQL reads back as the same value."""
     column = F.col(f"`{field.name.replace('`', '``')}`")
     if isinstance(field.dataType, T.BinaryType):
-        return hex_text(column)
+        return F.concat(F.lit("\\x"), F.hex(column))
     if isinstance(field.dataType, _JSON):
-        return json_text(column)
+        return F.to_json(column, _JSON_OPTIONS)
     return column
-
-
-def hex_text(column: Column) -> Column:
-    return F.concat(F.lit("\\x"), F.hex(column))
-
-
-def json_text(column: Column) -> Column:
-    return F.to_json(column, _JSON_OPTIONS)
 
 
 def own_fields(rows: T.StructType) -> list[T.StructField]:

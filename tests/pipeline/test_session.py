@@ -1,0 +1,30 @@
+"""What a session of ours is started with."""
+
+from __future__ import annotations
+
+import pytest
+
+from lossless.pipeline.session import COLLECTOR, collectors
+
+DRIVER, EXECUTOR = "spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions"
+
+
+def test_the_collector_is_ours_where_nobody_chose_another() -> None:
+    assert collectors({}, {}) == {DRIVER: COLLECTOR, EXECUTOR: COLLECTOR}
+    chosen = {"spark.driver.extraJavaOptions": "-Xss4m -XX:+UseG1GC"}
+    assert collectors(chosen, {}) == {EXECUTOR: COLLECTOR}
+    assert collectors({"spark.driver.extraJavaOptions": "-Xss4m"}, {}) == collectors({}, {})
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"JAVA_TOOL_OPTIONS": "-XX:+UseZGC"},
+        {"SPARK_HOME": "/opt/spark"},
+        {"SPARK_CONF_DIR": "/etc/spark"},
+    ],
+)
+def test_an_environment_that_may_name_a_collector_is_left_alone(
+    environment: dict[str, str],
+) -> None:
+    assert collectors({}, environment) == {}
