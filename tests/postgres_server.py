@@ -106,6 +106,18 @@ class PostgresServer:
             self.process.wait(STOP_TIMEOUT_S)
             self.process = None
 
+    def limit_files(self, file_bytes_max: int | None) -> None:
+        """No file that a connection made from now on writes may be longer; None: any length."""
+        assert self.process is not None
+        limit = "unlimited" if file_bytes_max is None else str(file_bytes_max)
+        # By the server's own user: root is often not allowed to.
+        subprocess.run(
+            ["prlimit", f"--pid={self.process.pid}", f"--fsize={limit}:"],
+            check=True,
+            cwd=self.folder,
+            **_server_user(),
+        )
+
     def kill(self) -> None:
         """SIGKILL to the postmaster and to every process that it started."""
         if self.process is None:
@@ -131,7 +143,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 @contextlib.contextmanager
-def running_postgres(**settings: str) -> Iterator[PostgresServer]:
+def running_postgres(*, wal_segment_mb: int = 16, **settings: str) -> Iterator[PostgresServer]:
     """A server with a data folder of its own, gone with it at the end."""
     binaries = _binaries()
     # Not pytest's own folder: it is closed to other users, and the server may have to be one.
@@ -154,6 +166,7 @@ def running_postgres(**settings: str) -> Iterator[PostgresServer]:
                 binaries / "initdb",
                 *("-D", folder / "data", "-U", SUPERUSER, "--pwfile", password_file),
                 *("--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"),
+                f"--wal-segsize={wal_segment_mb}",
             ],
             capture_output=True,
             text=True,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import psutil
 import pytest
 
 from cutting_proxy import CuttingProxy
 from delivery import Delivery, MakeDelivery, every_sink, every_sink_in_full
 from lossless.pipeline.events import Committed, Event, Retrying
+from postgres_server import running_postgres
 from standalone_spark import standalone_spark
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ def test_an_executor_killed_in_the_middle_of_a_task(
 
 _KILLS_EXECUTOR = """
 import pathlib
-import psutil
 from pyspark.sql import functions as F
 
 @F.udf("bigint")
@@ -157,42 +156,57 @@ def test_a_disk_that_is_full_and_has_room_again(
 ) -> None:
     """No file that the JVM writes may grow, until the first retry."""
     delivery = make_delivery(sink)
+    java: int = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    before = resource.prlimit(java, resource.RLIMIT_FSIZE)
+
+    def limit(file_bytes_max: int | None) -> None:
+        soft = before[0] if file_bytes_max is None else file_bytes_max
+        resource.prlimit(java, resource.RLIMIT_FSIZE, (soft, before[1]))
+
+    assert full_until_the_first_retry(delivery, lambda: limit(0), lambda: limit(None))
+
+
+def test_a_database_whose_disk_is_full_and_has_room_again(make_delivery: MakeDelivery) -> None:
+    """The server's own files (1 MB of WAL each, the catalog) stay below the limit, and what a
+    batch stages does not: 200 rows of 20 kB that do not compress."""
+    delivery = make_delivery("postgres", transform="wide:transform")
+    (delivery.folder / "wide.py").write_text(_WIDENS)
+    with running_postgres(wal_segment_mb=1, fsync="off") as server:
+        delivery.dsn = server.dsn(server.create_database())
+        delivery.write_contract()
+        [why] = full_until_the_first_retry(
+            delivery, lambda: server.limit_files(2 << 20), lambda: server.limit_files(None)
+        )
+        assert "File too large" in why
+
+
+_WIDENS = """
+from pyspark.sql import functions as F
+
+def transform(rows):
+    digests = "transform(sequence(1, 320), i -> sha2(concat(number, '-', i), 256))"
+    return rows.withColumn("wide", F.expr(f"array_join({digests}, '')"))
+"""
+
+
+def full_until_the_first_retry(
+    delivery: Delivery, fill: Callable[[], None], free: Callable[[], None]
+) -> list[str]:
+    """Delivers, with the disk full after the first batch; gives what the retries were for."""
+    filled: list[Event] = []
     retries: list[str] = []
-    full = _FullDisk(spark.sparkContext._gateway.proc.pid)  # type: ignore[union-attr]
 
     def fill_then_free(event: Event) -> None:
-        if isinstance(event, Committed) and not full.happened:
-            full.begin()
+        if isinstance(event, Committed) and not filled:
+            filled.append(event)
+            fill()
         elif isinstance(event, Retrying):
             retries.append(event.why)
-            full.end()
+            free()
 
     try:
         ledger = delivery.run(fill_then_free)
     finally:
-        full.end()
-    assert retries
+        free()
     delivery.assert_exactly_once(ledger)
-
-
-class _FullDisk:
-    """A limit of zero on the size of any file that the process, or a child of it, writes."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._before: list[tuple[int, tuple[int, int]]] = []
-        self.happened = False
-
-    def begin(self) -> None:
-        self.happened = True
-        process = psutil.Process(self._pid)
-        for one in [process, *process.children(recursive=True)]:
-            limits = resource.prlimit(one.pid, resource.RLIMIT_FSIZE)
-            self._before.append((one.pid, limits))
-            resource.prlimit(one.pid, resource.RLIMIT_FSIZE, (0, limits[1]))
-
-    def end(self) -> None:
-        while self._before:
-            pid, limits = self._before.pop()
-            if psutil.pid_exists(pid):
-                resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
+    return retries

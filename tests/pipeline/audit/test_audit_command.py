@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lossless.pipeline.sinks.interface import Sink
+    from postgres_server import PostgresServer
 
 CONTRACT = """
 [cluster]
@@ -34,14 +35,15 @@ topics = ["{topic}"]
 format = "raw"
 [pipelines.orders.sink]
 type = "{kind}"
-path = "./warehouse/orders"
+{place}
 """
 
 
-def write_contract(folder: Path, topic: AuditedTopic, kind: str) -> Path:
+def write_contract(folder: Path, topic: AuditedTopic, kind: str, *, dsn: str = "") -> Path:
     path = folder / "lossless.toml"
     servers = topic.settings["bootstrap.servers"]
-    path.write_text(CONTRACT.format(servers=servers, topic=topic.name, kind=kind))
+    place = f'dsn = "{dsn}"\ntable = "orders"' if dsn else 'path = "./warehouse/orders"'
+    path.write_text(CONTRACT.format(servers=servers, topic=topic.name, kind=kind, place=place))
     return path
 
 
@@ -66,12 +68,19 @@ def invoke(*arguments: object) -> Result:
     return CliRunner().invoke(command, [str(a) for a in arguments])
 
 
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize(
+    "kind", ["delta", "postgres", pytest.param("parquet", marks=pytest.mark.full)]
+)
 def test_the_command_balances_writes_its_reports_and_fails_when_a_commit_is_damaged(
-    spark: SparkSession, client_settings: Mapping[str, str], tmp_path: Path, kind: str
+    spark: SparkSession,
+    client_settings: Mapping[str, str],
+    postgres_server: PostgresServer,
+    tmp_path: Path,
+    kind: str,
 ) -> None:
     topic = AuditedTopic(client_settings)
-    path = write_contract(tmp_path, topic, kind)
+    dsn = postgres_server.dsn(postgres_server.create_database()) if kind == "postgres" else ""
+    path = write_contract(tmp_path, topic, kind, dsn=dsn)
     sink = open_sink(spark, load_contract(path).pipelines["orders"])
     first, second = topic.send(0, 30), topic.send(30, 30)
     store(spark, sink, first)
