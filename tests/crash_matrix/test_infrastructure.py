@@ -12,6 +12,7 @@ import pytest
 from cutting_proxy import CuttingProxy
 from delivery import Delivery, MakeDelivery, every_sink, every_sink_in_full
 from lossless.pipeline.events import Committed, Event, Retrying
+from lossless.pipeline.source import SourceLog
 from postgres_server import running_postgres
 from standalone_spark import standalone_spark
 
@@ -77,6 +78,22 @@ def test_a_partition_leader_killed_between_batches(
         for broker in killed:
             lossless_cluster.restart(broker)
     delivery.assert_exactly_once(ledger)
+
+
+def test_questions_about_the_log_are_answered_though_the_broker_to_ask_has_died(
+    make_delivery: MakeDelivery, lossless_cluster: Any
+) -> None:
+    """A driver must not wait for the broker that it took for the controller before."""
+    delivery = make_delivery("parquet")
+    source = SourceLog({"bootstrap.servers": delivery.bootstrap_servers})
+    asked = source._admin.list_topics(timeout=15).controller_id
+    lossless_cluster.kill(asked)
+    try:
+        partitions = source.partitions([delivery.topic])
+        latest = source.latest(partitions)
+    finally:
+        lossless_cluster.restart(asked)
+    assert sum(latest.values()) == delivery.produced
 
 
 @pytest.mark.parametrize("cut", ["before", "after"])

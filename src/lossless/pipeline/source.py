@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from lossless.contract import PipelineContract
 
 REQUEST_TIMEOUT_S = 15.0
+# A client asks the broker that it last took for the controller, and waits for that one in vain if
+# it has died: the first attempts are short.
+CONTROLLER_TIMEOUTS_S = (1.0, 2.0, 4.0, REQUEST_TIMEOUT_S)
 # How long a leader or a coordinator that is moving is waited for.
 MOVING_ATTEMPTS = 20
 MOVING_WAIT_S = 0.25
@@ -104,15 +107,22 @@ class SourceLog:
         """Every partition of the topics, each with its topic's id."""
         if not topics:
             return []
-        described = self._admin.describe_topics(
-            TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S
-        )
-        found = []
-        for name, future in described.items():
-            topic = self._result(future)
-            topic_id = kafka_topic_id(topic.topic_id)
-            found += [SourcePartition(name, topic_id, p.id) for p in topic.partitions]
-        return sorted(found)
+        for timeout_s in CONTROLLER_TIMEOUTS_S:
+            described = self._admin.describe_topics(
+                TopicCollection(list(topics)), request_timeout=timeout_s
+            )
+            try:
+                return sorted(
+                    SourcePartition(name, kafka_topic_id(topic.topic_id), partition.id)
+                    for name, topic in ((n, future.result()) for n, future in described.items())
+                    for partition in topic.partitions
+                )
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._TIMED_OUT or timeout_s == REQUEST_TIMEOUT_S:
+                    raise self._unavailable(error) from error
+            # The answer to this tells the client which broker to take for the controller now.
+            self._call(lambda: self._admin.list_topics(topics[0], timeout=REQUEST_TIMEOUT_S))
+        raise AssertionError("the last attempt returns or raises")
 
     def ranges(self, partitions: Iterable[SourcePartition]) -> dict[SourcePartition, LogRange]:
         wanted = list(partitions)
@@ -161,10 +171,19 @@ class SourceLog:
                 request_timeout=REQUEST_TIMEOUT_S,
             )
             try:
-                return {
+                found = {
                     by_name[tp.topic, tp.partition]: future.result()
                     for tp, future in answers.items()
                 }
+                unanswered = [
+                    f"{source} has no leader that answers"
+                    for source, result in found.items()
+                    if result.offset == OFFSET_INVALID
+                ]
+                if not unanswered:
+                    return found
+                # Without an error: librdkafka says so of a leader that it cannot reach.
+                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, unanswered[0]))
             except KafkaException as error:
                 if attempt == MOVING_ATTEMPTS or error.args[0].code() not in LEADER_ERRORS:
                     raise self._unavailable(error) from error
@@ -233,9 +252,6 @@ class SourceLog:
             return request()
         except KafkaException as error:
             raise self._unavailable(error) from error
-
-    def _result(self, future: Future[Any]) -> Any:
-        return self._call(lambda: future.result())
 
     def _unavailable(self, error: KafkaException) -> Unavailable | BadInput:
         cause = error.args[0]
