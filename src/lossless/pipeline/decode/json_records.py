@@ -156,9 +156,9 @@ class JsonDecoder:
         )
         options = ", ".join(f"'{key}', '{value}'" for key, value in OPTIONS.items())
         text = f"CAST({record}.value AS STRING)"
-        envelope = f"concat('{{\"rows\":[', {text}, '],\"end\":true}}')"
-        parsed = f"from_json({envelope}, {literal(schema.json())}, map({options}))"
-        document = f"try_variant_get(try_parse_json({envelope}), '$.rows[0]', 'variant')"
+        enclosed = f"concat('{{\"rows\":[', {text}, '],\"end\":true}}')"
+        parsed = f"from_json({enclosed}, {literal(schema.json())}, map({options}))"
+        document = f"try_variant_get(try_parse_json({enclosed}), '$.rows[0]', 'variant')"
         return case(
             (f"{record}.value IS NULL", _named(NO_VALUE, "no value: the record is a tombstone")),
             (f"NOT is_valid_utf8({text})", _named(MALFORMED_JSON, "the value is not UTF-8")),

@@ -6,10 +6,7 @@ from lossless.pipeline.decode.sql import Sql
 from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE
 
 
-def provenance(of: str = "") -> Sql:
-    """PROVENANCE of a record as Spark's Kafka source gives it, with `topic_id` beside it.
-
-    `of` is put before the names of its columns.
-    """
-    fields = ", ".join(f"'{name}', {of}{name}" for name in PROVENANCE_TYPE.names)
+def provenance() -> Sql:
+    """PROVENANCE of a record as Spark's Kafka source gives it, with `topic_id` beside it."""
+    fields = ", ".join(f"'{name}', {name}" for name in PROVENANCE_TYPE.names)
     return f"CAST(named_struct({fields}) AS {PROVENANCE_TYPE.simpleString()}) AS {PROVENANCE}"
