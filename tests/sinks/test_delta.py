@@ -406,7 +406,7 @@ def test_late_letters_of_a_zombie_are_refused(
     """It saw the ledger in time, and comes to write its letters when they are settled."""
     zombie = Driver(spark, path)
     late = zombie.stage([], [(0, 0), (0, 1)])
-    put_down = delta_letters.DeltaLetters.write
+    put_down = delta_letters.DeltaLetters.add
     overtaken: list[bool] = []
 
     def overtake(self: delta_letters.DeltaLetters, *arguments: Any, **keywords: Any) -> None:
@@ -417,7 +417,7 @@ def test_late_letters_of_a_zombie_are_refused(
         put_down(self, *arguments, **keywords)
 
     with monkeypatch.context() as patch:
-        patch.setattr(delta_letters.DeltaLetters, "write", overtake)
+        patch.setattr(delta_letters.DeltaLetters, "add", overtake)
         # Its staged letters are still there to be read: only what is settled can stop it.
         patch.setattr(DeltaSink, "_remove_losers", lambda *_: None)
         patch.setattr(delta_log.DeltaLog, "locked", _unlocked)

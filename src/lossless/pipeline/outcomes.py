@@ -119,19 +119,16 @@ def tally_by_partition(frame: DataFrame) -> dict[tuple[str, int], Tally]:
     }
 
 
-def receipts(
-    rows: DataFrame, dead: DataFrame, *, may_expand: bool
-) -> dict[tuple[str, int], Receipt]:
-    """What one batch wrote, by (topic id, partition), from the written rows and dead letters.
+def receipts(written: DataFrame, *, may_expand: bool) -> dict[tuple[str, int], Receipt]:
+    """What one batch wrote, by (topic id, partition).
 
-    Both frames carry PROVENANCE and are read back from where they were written. One job; `read`
-    stays zero, because only the runner knows it.
+    `written` carries PROVENANCE and IS_DEAD and is read back from where it was written. One job;
+    `read` stays zero, because only the runner knows it.
     """
     provenance = [F.col(f"{PROVENANCE}.{field}") for field in ("topic_id", "partition", "offset")]
-    written = rows.select(*provenance, F.lit(False).alias("dead")).union(
-        dead.select(*provenance, F.lit(True).alias("dead"))
+    written = written.select(
+        *provenance, F.col(IS_DEAD).alias("dead"), F.lit(1).cast("long").alias("rows")
     )
-    written = written.withColumn("rows", F.lit(1).cast("long"))
     if may_expand:
         # Several rows of one record are one stored offset. Nothing else needs this shuffle.
         written = written.groupBy("topic_id", "partition", "offset", "dead").agg(

@@ -1,9 +1,10 @@
 """Delta tables: rows and ledger in one commit, dead letters decided by it.
 
     stage    one job writes rows and dead letters into a directory of this pipeline and sequence,
-             as files that belong to no table yet; receipts are read back from them
+             as files that belong to no table yet; receipts are read back from them, and dead
+             letters copied beside their own table's files
     commit   one optimistic transaction: read the ledger (the transaction versions of the table),
-             require that it is the expected one, write the dead letters to their own table, then
+             require that it is the expected one, add the dead letters to their own table, then
              add the row files and the new ledger. Whoever changed the ledger meanwhile won.
 
 Invariants
@@ -20,18 +21,19 @@ tables with features that staged files go around (delta_schema.py).
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 
 from lossless.errors import BadInput, Fenced, PromiseBroken
 from lossless.pipeline.ledger import Ledger, LedgerEntry
-from lossless.pipeline.outcomes import DEAD_LETTER, receipts, row_schema
+from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD, receipts, row_schema
 from lossless.pipeline.sinks import delta_ledger, delta_schema
 from lossless.pipeline.sinks.delta_errors import (
     JAVA_ERRORS,
@@ -40,11 +42,17 @@ from lossless.pipeline.sinks.delta_errors import (
     is_lasting,
     storage_reason,
 )
-from lossless.pipeline.sinks.delta_letters import DeltaLetters, LettersSettled, Named
+from lossless.pipeline.sinks.delta_letters import (
+    DeltaLetters,
+    LettersSettled,
+    Named,
+    StagedLetters,
+)
 from lossless.pipeline.sinks.delta_log import (
     LOCK_FILE,
     AddedFile,
     DeltaLog,
+    Scratch,
     Snapshot,
     TableMetadata,
     Transaction,
@@ -77,8 +85,7 @@ class StagedFiles:
     sequence: int  # the only sequence that these files may be committed as
     metadata: TableMetadata  # the table that they were written for
     files: tuple[AddedFile, ...]
-    letters: DataFrame | None  # read back from the staged dead letters; None when there are none
-    letters_count: int
+    letters: StagedLetters | None  # None when there are none
 
 
 class DeltaSink:
@@ -191,21 +198,28 @@ class DeltaSink:
                 raise SinkUnavailable(f"the {self.describe()} is gone")
             metadata = self._delta.begin().metadata
             scratch = area.write(self._as_the_table_spells(outcomes, metadata))
-            letters = scratch.read_back.where(area.is_letter())
-            rows = scratch.read_back.where(~area.is_letter())
-            counted = receipts(rows, letters, may_expand=may_expand)
+            written = scratch.read_back.withColumn(IS_DEAD, area.is_letter())
+            # The letters are few: one task, which leaves the other cores to the count.
+            with ThreadPoolExecutor(max_workers=1) as beside:
+                copying = beside.submit(
+                    inheritable_thread_target(self._delta.spark)(self._stage_letters),
+                    area,
+                    scratch,
+                )
+                counted = receipts(written, may_expand=may_expand)
+                letters = copying.result()
         files = area.row_files(scratch.files)
-        letters_count = sum(receipt.dead.count for receipt in counted.values())
+        dead = sum(receipt.dead.count for receipt in counted.values())
         require_as_written(files, sum(receipt.rows for receipt in counted.values()), "rows")
-        require_as_written(area.letter_files(scratch.files), letters_count, "dead letters")
+        require_as_written(area.letter_files(scratch.files), dead, "dead letters")
+        require_as_written(letters.files if letters else (), dead, "copies of dead letters")
         return Staged(
             receipts=counted,
             handle=StagedFiles(
                 sequence=self._sequence + 1,
                 metadata=metadata,
                 files=tuple(table_file(file) for file in files),
-                letters=area.letters(scratch) if letters_count else None,
-                letters_count=letters_count,
+                letters=letters,
             ),
         )
 
@@ -246,7 +260,7 @@ class DeltaSink:
             if files is not None:
                 self._refuse_changed(files, transaction)
                 if files.letters is not None and token is None:
-                    token = self._write_letters(expected, files, transaction)
+                    token = self._add_letters(expected, files.letters, transaction)
             versions = delta_ledger.changed_versions(self._pipeline, expected, successor)
             versions[delta_ledger.after_version_id(self._pipeline)] = transaction.read_version
             if token is not None:
@@ -311,25 +325,24 @@ class DeltaSink:
                 hint="the batch is staged again; was it a VACUUM with a retention of hours?",
             )
 
-    def _write_letters(self, expected: Ledger, files: StagedFiles, transaction: Transaction) -> int:
-        """The token that the commit must name for the letters to count.
+    def _stage_letters(self, area: StagingArea, scratch: Scratch) -> StagedLetters | None:
+        if not area.letter_files(scratch.files):
+            return None
+        return self._letters.stage(area.letters(scratch), sequence=area.sequence)
 
-        A new one at every call: after a commit of unknown outcome the same files may come again.
-        """
-        assert files.letters is not None
-        token = secrets.randbits(63)
+    def _add_letters(
+        self, expected: Ledger, letters: StagedLetters, transaction: Transaction
+    ) -> int:
+        """The token that the commit must name for the letters to count."""
         try:
-            self._letters.write(
-                files.letters,
-                count=files.letters_count,
-                sequence=files.sequence,
-                token=token,
+            self._letters.add(
+                letters,
                 named=self._named_by(
                     transaction.version_of(delta_ledger.dead_sequence_id(self._pipeline)),
                     transaction.version_of(delta_ledger.dead_token_id(self._pipeline)),
                 ),
             )
-            return token
+            return letters.token
         except LettersSettled:
             stored = self._ledger_in(self._delta.snapshot())
             if stored.sequence != expected.sequence:

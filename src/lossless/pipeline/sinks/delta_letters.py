@@ -1,7 +1,8 @@
 """Dead letters of a Delta table: a second table, `<path>_dlt`, decided by the first.
 
-One Delta commit covers one table, so letters are written first and the data table's commit
-decides whether they count.
+One Delta commit covers one table, so letters are added first and the data table's commit decides
+whether they count. Their files are written before either, beside the table's own; those of a batch
+that is never committed are removed by the table's next VACUUM.
 
 - A letter carries its pipeline, the `_sequence` of the commit that it belongs to and a random
   `_token` that tells attempts at the same sequence apart.
@@ -10,30 +11,36 @@ decides whether they count.
 - A letter counts if its sequence is settled, or if it is the one that the data table names.
 
 Invariants
-- To write letters for sequence n, the data table's ledger has been seen at n - 1. Attempts at
+- To add letters for sequence n, the data table's ledger has been seen at n - 1. Attempts at
   lower sequences can no longer commit, so what they left is removed, and `settled` becomes n - 1
   in the commit that adds the letters. Other attempts at n may still win and are left alone.
 - That commit has read `settled`: of two attempts at once one has to look again, and a zombie at a
   sequence that is settled by now is refused.
-- A driver looks for abandoned letters at its first write. After that it knows what is there: if its
-  own letters are the last that were written, and the data table names them, nothing is abandoned.
+- A driver looks for abandoned letters when it first adds some. After that it knows what is there:
+  if its own are the last that were added, and the data table names them, nothing is abandoned.
 - `settled` never exceeds the ledger's sequence, unless the data table was put back from a backup
   without this one. Then the letters above the ledger are of records that will be read again.
 """
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lossless.errors import PromiseBroken
 from lossless.pipeline.outcomes import DEAD_LETTER_TYPE, PROVENANCE, PROVENANCE_TYPE
 from lossless.pipeline.sinks.delta_errors import JAVA_ERRORS, is_conflict
 from lossless.pipeline.sinks.delta_ledger import letters_token_id, settled_id
-from lossless.pipeline.sinks.delta_log import DeltaLog, Snapshot, Transaction
+from lossless.pipeline.sinks.delta_log import (
+    AddedFile,
+    DeltaLog,
+    Snapshot,
+    TableMetadata,
+    Transaction,
+)
 from lossless.pipeline.sinks.delta_schema import refuse_forgetting
 from lossless.pipeline.sinks.interface import SinkUnavailable
 
@@ -70,6 +77,17 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StagedLetters:
+    """The letters of one batch, in files beside the table's own. Adding them twice is adding them
+    once: it is the same files."""
+
+    sequence: int
+    token: int
+    metadata: TableMetadata  # of the table that they were written for
+    files: tuple[AddedFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
     """At `version` the letters of this pipeline above `settled` are at most the named ones and
     those with `token`."""
@@ -94,24 +112,31 @@ class DeltaLetters:
     def forget(self) -> None:
         self._delta.forget()
 
-    def write(
-        self, letters: DataFrame, *, count: int, sequence: int, token: int, named: Named | None
-    ) -> None:
-        """Adds the letters of an attempt at `sequence`; nobody sees them before they are named.
-
-        `named` is what the data table named at `sequence - 1`.
-        """
+    def stage(self, letters: DataFrame, *, sequence: int) -> StagedLetters:
         if not self._delta.snapshot().exists:
             self._create()
+        token = secrets.randbits(63)
         labelled = letters.select(
             *LETTER_SCHEMA.fieldNames(),
             F.lit(self._pipeline).alias("_pipeline"),
             F.lit(sequence).cast("long").alias("_sequence"),
             F.lit(token).cast("long").alias("_token"),
         ).coalesce(1)
+        transaction = self._delta.begin()
+        return StagedLetters(
+            sequence=sequence,
+            token=token,
+            metadata=transaction.metadata,
+            files=tuple(transaction.write(labelled)),
+        )
+
+    def add(self, staged: StagedLetters, *, named: Named | None) -> None:
+        """Nobody sees them before they are named. `named` is what the data table named before."""
+        sequence = staged.sequence
         for _ in range(ATTEMPTS_MAX):
             transaction = self._delta.begin()
             refuse_forgetting(transaction.metadata, self.path)
+            self._refuse_changed(staged, transaction)
             settled = transaction.version_of(self._settled) or 0
             if settled >= sequence:
                 raise LettersSettled
@@ -123,17 +148,11 @@ class DeltaLetters:
                 if not alone and not found.where(abandoned).isEmpty():
                     self._delta.delete(abandoned)
                     continue
-            files = transaction.write(labelled)
-            written = sum(file.statistics["numRecords"] for file in files)
-            if written != count:
-                raise PromiseBroken(
-                    f"{count} dead letters were staged for {self.path}, but {written} were written"
-                )
             self._known = None
             try:
                 version = transaction.commit(
-                    files,
-                    {self._settled: sequence - 1, self._last_token: token},
+                    staged.files,
+                    {self._settled: sequence - 1, self._last_token: staged.token},
                     query=self._pipeline,
                     epoch=sequence,
                 )
@@ -142,7 +161,7 @@ class DeltaLetters:
                     raise
             else:
                 if alone and version == transaction.read_version + 1:
-                    self._known = _Known(version=version, token=token)
+                    self._known = _Known(version=version, token=staged.token)
                 return
         raise SinkUnavailable(
             f"the dead letter table {self.path} kept changing: {ATTEMPTS_MAX} attempts failed"
@@ -178,6 +197,18 @@ class DeltaLetters:
         transaction = self._delta.begin()
         transaction.version_of(self._settled)
         transaction.commit([], {self._settled: sequence}, query=self._pipeline, epoch=sequence)
+
+    def _refuse_changed(self, staged: StagedLetters, transaction: Transaction) -> None:
+        if transaction.metadata != staged.metadata:
+            what = "got other columns or properties"
+        elif not all(self._delta.has(file.path) for file in staged.files):
+            what = "lost files"
+        else:
+            return
+        raise SinkUnavailable(
+            f"the dead letter table {self.path} {what} after the batch was staged",
+            hint="the batch is staged again",
+        )
 
     def _settled_in(self, snapshot: Snapshot) -> int:
         refuse_forgetting(snapshot.metadata, self.path)

@@ -332,7 +332,7 @@ class DeltaLog:
             metadata,
             frame._jdf.schema().asNullable(),
             self.scala_list([partition_column, *own]),
-            _with_statistics_of(metadata.configuration(), rows),
+            _for_staging(metadata.configuration(), rows, partitioned=bool(own)),
         )
         transaction.updateMetadata(wide, False)
         with _many_writers(frame.sparkSession):
@@ -374,6 +374,9 @@ class DeltaLog:
         while iterator.hasNext():
             found.append(str(iterator.next().getPath().toString())[len(self.path) + 1 :])
         return found
+
+    def has(self, relative: str) -> bool:
+        return bool(self._files.exists(self._child(relative)))
 
     def remove(self, relative: str) -> None:
         """Removes a file or a whole directory from the table's folder."""
@@ -444,8 +447,11 @@ class DeltaLog:
         return self._logs.forTable(self._session, self.path)
 
 
-def _with_statistics_of(configuration: Any, rows: T.StructType) -> Any:
-    """A table's properties, with statistics of the rows' columns at most."""
+def _for_staging(configuration: Any, rows: T.StructType, *, partitioned: bool) -> Any:
+    """A table's properties, with statistics of the rows' columns at most, and without a copy of the
+    directory's name in every row, which Delta writes for readers that do not know directories."""
+    if not partitioned:
+        configuration = configuration.updated("delta.writePartitionColumnsToParquet", "false")
     if configuration.contains("delta.dataSkippingStatsColumns"):
         return configuration  # the table names its columns itself
     name = "delta.dataSkippingNumIndexedCols"

@@ -38,7 +38,7 @@ class StagingArea:
 
     def __init__(self, delta: DeltaLog, pipeline: str, sequence: int) -> None:
         self._delta = delta
-        self._sequence = sequence
+        self.sequence = sequence
         # Digits, dots and letters: an address leaves them as they are.
         self._rows_end = f".{sequence}.rows"
         self._rows = f"{pipeline}{self._rows_end}"

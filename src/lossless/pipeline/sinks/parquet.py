@@ -44,6 +44,7 @@ from lossless.errors import BadInput, Fenced
 from lossless.pipeline.ledger import Ledger, LedgerEntry
 from lossless.pipeline.outcomes import (
     DEAD_LETTER,
+    IS_DEAD,
     PROVENANCE,
     PROVENANCE_TYPE,
     opened,
@@ -217,16 +218,20 @@ class ParquetSink:
     def _stage(self, outcomes: DataFrame, attempt: Attempt, *, may_expand: bool) -> Staged:
         self._staging.write_split(outcomes, attempt)
         rows = self._reader(row_schema(outcomes.schema)).parquet(self._folder.uri(attempt.commit))
-        counted = receipts(rows, self._read_dead_letters([attempt.commit]), may_expand=may_expand)
+        letters = self._read_dead_letters([attempt.commit])
+        written = rows.select(PROVENANCE, F.lit(False).alias(IS_DEAD)).union(
+            letters.select(PROVENANCE, F.lit(True).alias(IS_DEAD))
+        )
+        counted = receipts(written, may_expand=may_expand)
         files = [
             *self._staging.files(attempt.commit),
             *self._staging.files(f"{attempt.commit}/{DEAD_LETTERS}", prefix=f"{DEAD_LETTERS}/"),
         ]
         read_back = sum(receipt.rows + receipt.dead.count for receipt in counted.values())
-        written = sum(file.rows for file in files)
-        if read_back != written:
+        in_footers = sum(file.rows for file in files)
+        if read_back != in_footers:
             raise SinkUnavailable(
-                f"{self.describe()}: {written} rows were written but {read_back} read back",
+                f"{self.describe()}: {in_footers} rows were written but {read_back} read back",
                 hint="the batch was not committed; check the file system, then start again",
             )
         self._folder.flush(attempt.commit, recursive=True)
