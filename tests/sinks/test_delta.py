@@ -701,8 +701,9 @@ def test_columns_are_added_only_when_allowed(spark: SparkSession, driver: Driver
 @pytest.mark.parametrize(
     ("properties", "columns"),
     [
-        ("", {"amount", PROVENANCE}),
+        ("", {"amount"}),
         ("'delta.dataSkippingNumIndexedCols' = '1'", {"amount"}),
+        ("'delta.dataSkippingNumIndexedCols' = '2'", {"amount", PROVENANCE}),
         ("'delta.dataSkippingNumIndexedCols' = '-1'", {"amount", PROVENANCE}),
         ("'delta.dataSkippingStatsColumns' = 'amount'", {"amount"}),
     ],

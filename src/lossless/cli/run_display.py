@@ -15,7 +15,16 @@ from rich.live import Live
 from rich.table import Table
 
 from lossless.cli.console import stderr
-from lossless.pipeline.events import Committed, Event, Lag, Retrying, Started, Stopped, Warned
+from lossless.pipeline.events import (
+    Committed,
+    Event,
+    Lag,
+    Retrying,
+    Started,
+    Stopped,
+    Warned,
+    as_json,
+)
 from lossless.pipeline.ledger import SourcePartition
 
 
@@ -61,7 +70,7 @@ class JsonLog(LineLog):
     """One JSON object a line, for a collector."""
 
     def __call__(self, event: Event) -> None:
-        print(json.dumps(_as_json(event)), file=sys.stderr, flush=True)
+        print(json.dumps(as_json(event)), file=sys.stderr, flush=True)
 
 
 @dataclass(slots=True)
@@ -145,39 +154,3 @@ def _lag(lag: Mapping[SourcePartition, int]) -> str:
         worst = max(lag.items(), key=lambda item: item[1])
         return f"{sum(lag.values()):,} in all, most {worst[1]:,} at {worst[0]}"
     return " ".join(f"{source.partition}:{behind:,}" for source, behind in sorted(lag.items()))
-
-
-def _as_json(event: Event) -> dict[str, object]:
-    common: dict[str, object] = {
-        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "event": type(event).__name__.lower(),
-        "pipeline": event.pipeline,
-    }
-    match event:
-        case Started():
-            return {
-                **common,
-                "sink": event.sink,
-                "sequence": event.ledger.sequence,
-                "offsets": {str(source): offset for source, offset in event.offsets.items()},
-            }
-        case Committed():
-            return {
-                **common,
-                "sequence": event.ledger.sequence,
-                "records": event.records,
-                "rows": event.rows,
-                "dead_letters": event.dead_letters,
-                "filtered": event.filtered,
-                "staging_s": round(event.staging_s, 3),
-                "commit_s": round(event.commit_s, 3),
-                "batch_s": round(event.batch_s, 3),
-            }
-        case Lag():
-            return {**common, "lag": {str(s): behind for s, behind in event.by_partition.items()}}
-        case Retrying():
-            return {**common, "why": event.why, "wait_s": event.wait_s}
-        case Warned():
-            return {**common, "message": event.message}
-        case Stopped():
-            return {**common, "sequence": event.ledger.sequence, "why": event.why}

@@ -92,16 +92,16 @@ def _deliver(stage: Stage) -> AuditReport:
     )
 
     stage.teller.step(f"bringing broker {victim} back and producing the rest")
+    second = stage.start_driver(("lossless.demo.second_driver", str(stage.folder.report)))
     stage.producers.open_to(stage.orders)
     stage.inject(Fault(kind=FaultKind.BROKER_RESTART, broker=victim), f"broker {victim} comes back")
     stage.wait_for(lambda: stage.producers.finished, "the producers to finish")
 
-    stage.teller.step("running `lossless run orders --once`: it goes on where the table says")
-    audit = stage.start_driver(("lossless.demo.audit_job", str(stage.folder.report)))
-    stage.wait_for_end(stage.start_driver((*RUN, "--once")), "the rest to be stored")
+    stage.teller.step("a second driver goes on where the table says")
+    second.go()
+    stage.wait_for_stored(second, stage.orders)
 
     stage.teller.step("auditing: acknowledged against the log, the log against the table")
-    audit.go()
-    stage.wait_for_end(audit, "the audit")
+    stage.wait_for_end(second, "the audit")
     report: AuditReport = pickle.loads(stage.folder.report.read_bytes())
     return report

@@ -41,14 +41,14 @@ BROKERS = 3
 PATIENCE_S = 300.0
 
 # How the orders are cut: when the faults strike, about half of them are out, and the driver, which
-# takes an eighth at a time, has work before, between and after.
+# takes a sixth at a time, has work before, between and after.
 FIRST_SHARE = 0.25  # acknowledged before the driver reads
 STRIKE_SHARE = 0.35  # acknowledged when the leader is killed, with orders in flight
 SECOND_SHARE = 0.75  # what the producers may send until the driver has died
-BATCHES = 8
-# The driver is killed after writing this batch: beyond what the first share can fill (three
-# batches), within what the second can (six).
-DEADLY_BATCH = 5
+BATCHES = 6
+# The driver is killed after writing this batch: beyond what the first share can fill (two batches,
+# or three if it comes late), within what the second can (four and a half).
+DEADLY_BATCH = 4
 CRASH_POINT = f"after-commit@{DEADLY_BATCH}:kill"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from lossless.pipeline.ledger import Ledger, SourcePartition
 
@@ -66,3 +67,40 @@ Observer = Callable[[Event], None]
 
 def unobserved(event: Event) -> None:
     """For a pipeline that nobody watches."""
+
+
+def as_json(event: Event) -> dict[str, object]:
+    """An event as a log collector takes it."""
+    common: dict[str, object] = {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "event": type(event).__name__.lower(),
+        "pipeline": event.pipeline,
+    }
+    match event:
+        case Started():
+            return {
+                **common,
+                "sink": event.sink,
+                "sequence": event.ledger.sequence,
+                "offsets": {str(source): offset for source, offset in event.offsets.items()},
+            }
+        case Committed():
+            return {
+                **common,
+                "sequence": event.ledger.sequence,
+                "records": event.records,
+                "rows": event.rows,
+                "dead_letters": event.dead_letters,
+                "filtered": event.filtered,
+                "staging_s": round(event.staging_s, 3),
+                "commit_s": round(event.commit_s, 3),
+                "batch_s": round(event.batch_s, 3),
+            }
+        case Lag():
+            return {**common, "lag": {str(s): behind for s, behind in event.by_partition.items()}}
+        case Retrying():
+            return {**common, "why": event.why, "wait_s": event.wait_s}
+        case Warned():
+            return {**common, "message": event.message}
+        case Stopped():
+            return {**common, "sequence": event.ledger.sequence, "why": event.why}

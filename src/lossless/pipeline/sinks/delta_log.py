@@ -317,12 +317,15 @@ class DeltaLog:
         table = self.jvm.io.delta.tables.DeltaTable.forPath(self._session, self.path)
         table.delete(cast("Any", condition)._jc)
 
-    def stage(self, frame: DataFrame, partition_column: str, rows: T.StructType) -> Scratch:
+    def stage(
+        self, frame: DataFrame, partition_column: str, *, rows: T.StructType, counted: T.StructType
+    ) -> Scratch:
         """Writes `frame` into the table's folder, but not into the table.
 
         The files come from a transaction that is never committed, whose metadata have the frame's
-        schema and one partition column more than the table's. `rows` are the frame's first columns,
-        the only ones that are worth statistics.
+        schema and one partition column more than the table's. `rows` are the frame's first
+        columns, the only ones that have statistics; `counted` are the first of them, which have
+        some unless the table says how many should.
         """
         log = self._log()
         transaction = log.startTransaction()
@@ -332,7 +335,7 @@ class DeltaLog:
             metadata,
             frame._jdf.schema().asNullable(),
             self.scala_list([partition_column, *own]),
-            _for_staging(metadata.configuration(), rows, partitioned=bool(own)),
+            _for_staging(metadata.configuration(), rows, counted, partitioned=bool(own)),
         )
         transaction.updateMetadata(wide, False)
         with _many_writers(frame.sparkSession):
@@ -447,7 +450,9 @@ class DeltaLog:
         return self._logs.forTable(self._session, self.path)
 
 
-def _for_staging(configuration: Any, rows: T.StructType, *, partitioned: bool) -> Any:
+def _for_staging(
+    configuration: Any, rows: T.StructType, counted: T.StructType, *, partitioned: bool
+) -> Any:
     """A table's properties, with statistics of the rows' columns at most, and without a copy of the
     directory's name in every row, which Delta writes for readers that do not know directories."""
     if not partitioned:
@@ -456,8 +461,11 @@ def _for_staging(configuration: Any, rows: T.StructType, *, partitioned: bool) -
         return configuration  # the table names its columns itself
     name = "delta.dataSkippingNumIndexedCols"
     found = configuration.get(name)
-    asked = int(found.get()) if found.isDefined() else INDEXED_COLUMNS
-    wanted = leaves(rows) if asked < 0 else min(asked, leaves(rows))
+    if found.isDefined():
+        asked = int(found.get())
+        wanted = leaves(rows) if asked < 0 else min(asked, leaves(rows))
+    else:
+        wanted = min(INDEXED_COLUMNS, leaves(counted))
     return configuration.updated(name, str(wanted))
 
 

@@ -13,9 +13,11 @@ what lies here and is not in the table is garbage.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from lossless.errors import PromiseBroken
 from lossless.pipeline.outcomes import (
@@ -50,7 +52,8 @@ class StagingArea:
         """Rows and dead letters in one job: one evaluation, two directories."""
         directory = F.when(F.col(IS_DEAD), self._dead).otherwise(self._rows)
         staged = outcomes.withColumn(STAGE, directory).drop(IS_DEAD)
-        return self._delta.stage(staged, STAGE, row_schema(outcomes.schema))
+        rows = row_schema(outcomes.schema)
+        return self._delta.stage(staged, STAGE, rows=rows, counted=_before_provenance(rows))
 
     def is_letter(self) -> Column:
         return F.col(STAGE) == self._dead
@@ -87,6 +90,12 @@ class StagingArea:
         if not kept:
             self._delta.remove(self._rows_directory)
         self._delta.remove(self._dead_directory)
+
+
+def _before_provenance(rows: StructType) -> StructType:
+    """Minimum and maximum of the provenance are in the files' footers; in the table's log too they
+    would cost every row."""
+    return StructType(list(takewhile(lambda field: field.name != PROVENANCE, rows.fields)))
 
 
 def table_file(file: AddedFile) -> AddedFile:

@@ -1,0 +1,47 @@
+"""The driver that comes after the dead one: it stores the rest, then audits, in one Spark session.
+
+    python -m lossless.demo.second_driver REPORT      in the folder of the contract
+
+It is started as soon as the first is dead, and waits for the end of its standard input before it
+reads anything. What `lossless run orders --once` and `lossless audit orders` do one after the
+other, each with a JVM that starts cold, it does with the library. It leaves the report in REPORT.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from pathlib import Path
+
+from lossless.contract import load_contract
+from lossless.demo.folder import PIPELINE
+from lossless.pipeline.audit import audit
+from lossless.pipeline.events import Event, as_json
+from lossless.pipeline.pipeline import Pipeline
+from lossless.pipeline.session import build_session
+from lossless.pipeline.sinks import open_sink
+
+
+def main(report_file: Path) -> None:
+    contract = load_contract(None)
+    pipeline = contract.pipelines[PIPELINE]
+    spark = build_session("demo", settings=pipeline.spark)
+    sys.stdin.read()
+    Pipeline(PIPELINE, contract=contract, spark=spark).run(once=True, observe=_tell)
+    report = audit(
+        spark,
+        pipeline=pipeline,
+        sink=open_sink(spark, pipeline),
+        client_settings=contract.cluster.client,
+    )
+    report_file.write_bytes(pickle.dumps(report))
+    spark.stop()
+
+
+def _tell(event: Event) -> None:
+    print(json.dumps(as_json(event)), file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
