@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from lossless.contract import PipelineContract
 
 REQUEST_TIMEOUT_S = 15.0
-# A client asks the broker that it last took for the controller, and waits for that one in vain if
-# it has died: the first attempts are short.
-CONTROLLER_TIMEOUTS_S = (1.0, 2.0, 4.0, REQUEST_TIMEOUT_S)
+# A client asks the broker that it last took for the controller, or for a partition's leader, and
+# waits for that one in vain if it has died: the first attempts are short, and after each it is told
+# to look again who that is.
+PATIENCE_S = (1.0, 2.0, 4.0, REQUEST_TIMEOUT_S)
 # How long a leader or a coordinator that is moving is waited for.
 MOVING_ATTEMPTS = 20
 MOVING_WAIT_S = 0.25
@@ -107,7 +108,7 @@ class SourceLog:
         """Every partition of the topics, each with its topic's id."""
         if not topics:
             return []
-        for timeout_s in CONTROLLER_TIMEOUTS_S:
+        for timeout_s in PATIENCE_S:
             described = self._admin.describe_topics(
                 TopicCollection(list(topics)), request_timeout=timeout_s
             )
@@ -120,8 +121,7 @@ class SourceLog:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError._TIMED_OUT or timeout_s == REQUEST_TIMEOUT_S:
                     raise self._unavailable(error) from error
-            # The answer to this tells the client which broker to take for the controller now.
-            self._call(lambda: self._admin.list_topics(topics[0], timeout=REQUEST_TIMEOUT_S))
+            self._look_again(topics[:1])
         raise AssertionError("the last attempt returns or raises")
 
     def ranges(self, partitions: Iterable[SourcePartition]) -> dict[SourcePartition, LogRange]:
@@ -163,32 +163,49 @@ class SourceLog:
         """What the leaders say; asked again while leadership is moving."""
         if not partitions:
             return {}
-        by_name = {(p.topic, p.partition): p for p in partitions}
+        patience = list(PATIENCE_S)
         for attempt in range(1, MOVING_ATTEMPTS + 1):
-            answers = self._admin.list_offsets(
-                {TopicPartition(topic, partition): spec for topic, partition in by_name},
-                isolation_level=isolation,
-                request_timeout=REQUEST_TIMEOUT_S,
-            )
             try:
-                found = {
-                    by_name[tp.topic, tp.partition]: future.result()
-                    for tp, future in answers.items()
-                }
-                unanswered = [
-                    f"{source} has no leader that answers"
-                    for source, result in found.items()
-                    if result.offset == OFFSET_INVALID
-                ]
-                if not unanswered:
-                    return found
-                # Without an error: librdkafka says so of a leader that it cannot reach.
-                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, unanswered[0]))
+                return self._list_offsets(partitions, spec, isolation, patience[0])
             except KafkaException as error:
-                if attempt == MOVING_ATTEMPTS or error.args[0].code() not in LEADER_ERRORS:
+                code = error.args[0].code()
+                if code == KafkaError._TIMED_OUT:
+                    patience.pop(0)
+                elif code not in LEADER_ERRORS:
                     raise self._unavailable(error) from error
-                time.sleep(MOVING_WAIT_S)
+                if attempt == MOVING_ATTEMPTS or not patience:
+                    raise self._unavailable(error) from error
+            time.sleep(MOVING_WAIT_S)
+            self._look_again(sorted({partition.topic for partition in partitions}))
         raise AssertionError("the last attempt returns or raises")
+
+    def _list_offsets(
+        self,
+        partitions: Sequence[SourcePartition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel,
+        timeout_s: float,
+    ) -> dict[SourcePartition, ListOffsetsResultInfo]:
+        by_name = {(p.topic, p.partition): p for p in partitions}
+        answers = self._admin.list_offsets(
+            {TopicPartition(topic, partition): spec for topic, partition in by_name},
+            isolation_level=isolation,
+            request_timeout=timeout_s,
+        )
+        found = {by_name[tp.topic, tp.partition]: future.result() for tp, future in answers.items()}
+        for source, result in found.items():
+            # Without an error: librdkafka says so of a leader that it cannot reach.
+            if result.offset == OFFSET_INVALID:
+                silence = f"{source} has no leader that answers"
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, silence))
+        return found
+
+    def _look_again(self, topics: Sequence[str]) -> None:
+        """The answer tells the client which brokers to take for leaders and controller now."""
+        for topic in topics:
+            self._call(
+                lambda topic=topic: self._admin.list_topics(topic, timeout=REQUEST_TIMEOUT_S)
+            )
 
     def open_transactions(
         self, partitions: Sequence[SourcePartition]
