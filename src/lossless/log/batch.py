@@ -1,0 +1,368 @@
+"""Record batches, version 2: what a producer sends, a log stores and a consumer fetches.
+
+    base offset 8 │ length 4 │ leader epoch 4 │ magic 1 │ crc 4 ┃ attributes 2 │ last offset delta 4
+    │ base timestamp 8 │ max timestamp 8 │ producer id 8 │ producer epoch 2 │ base sequence 4
+    │ count 4 │ records …                                        ┃ = what the CRC-32C covers
+
+A broker gives a batch its place without touching what the checksum covers: base offset and leader
+epoch come before it. A log therefore keeps the bytes of a batch as they came, and looks into the
+records only to compact them or to read a transaction marker.
+
+kio reads and writes batches too, and is what the tests compare this with. It is not used here
+because it cuts timestamps to whole seconds and parses every record of a batch to reach its header.
+"""
+
+from __future__ import annotations
+
+import enum
+import gzip
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from crc32c import crc32c
+
+MAGIC = 2
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE = _HEADER.size
+LENGTH_END = 12  # where the length ends, and what it counts begins
+_LENGTH = struct.Struct(">i")
+_PLACE = struct.Struct(">qii")  # base offset, length, leader epoch
+_CHECKED_FROM = 21
+_CHECKED_HEADER = struct.Struct(">hiqqqhii")
+_CHECKSUM_AT = 17
+_CHECKSUM = struct.Struct(">I")
+_ATTRIBUTES_AT = _CHECKED_FROM
+_MAX_TIMESTAMP_AT = 35
+
+_COMPRESSION = 0x07
+_LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+
+_MARKER_KEY = struct.Struct(">hh")  # version, type
+_MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+
+
+class CorruptBatch(ValueError):
+    """The bytes are not a batch: cut off, or changed since they were written."""
+
+
+class Compression(enum.IntEnum):
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class MarkerKind(enum.IntEnum):
+    ABORT = 0
+    COMMIT = 1
+
+
+class Marker(NamedTuple):
+    """The end of a transaction, as its coordinator writes it to every partition."""
+
+    kind: MarkerKind
+    coordinator_epoch: int
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class Batch(NamedTuple):
+    """A batch whose header was read. `data` is all of it, header included."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    checksum: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+    data: bytes
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequences count up to 2^31 - 1 and begin again at 0."""
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+    @property
+    def compression(self) -> Compression:
+        return Compression(self.attributes & _COMPRESSION)
+
+    @property
+    def has_log_append_time(self) -> bool:
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & _CONTROL)
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether an idempotent producer sent it. Markers carry a producer id, and no sequence."""
+        return self.producer_id != NO_PRODUCER_ID and not self.is_control
+
+    def placed(self, base_offset: int, leader_epoch: int) -> Batch:
+        """The same batch at another place. The checksum does not cover the place."""
+        data = _PLACE.pack(base_offset, self.length, leader_epoch) + self.data[_PLACE.size :]
+        return self._replace(base_offset=base_offset, leader_epoch=leader_epoch, data=data)
+
+    def with_log_append_time(self, now_ms: int) -> Batch:
+        """The same batch as of now. Consumers give every record the batch's own time."""
+        changed = bytearray(self.data)
+        attributes = self.attributes | _LOG_APPEND_TIME
+        struct.pack_into(">h", changed, _ATTRIBUTES_AT, attributes)
+        struct.pack_into(">q", changed, _MAX_TIMESTAMP_AT, now_ms)
+        _CHECKSUM.pack_into(
+            changed, _CHECKSUM_AT, crc32c(memoryview(changed)[_CHECKED_FROM:].toreadonly())
+        )
+        return parse(bytes(changed))
+
+    def records(self) -> Iterator[Record]:
+        body = _decompressed(self.compression, self.data[HEADER_SIZE:])
+        reader = _Reader(body)
+        for _ in range(self.records_count):
+            end = reader.varint() + reader.position
+            reader.position += 1  # attributes of a record: none are defined
+            timestamp_ms = self.base_timestamp_ms + reader.varint()
+            offset = self.base_offset + reader.varint()
+            key, value = reader.bytes_or_none(), reader.bytes_or_none()
+            headers = tuple(
+                ((reader.bytes_or_none() or b"").decode(), reader.bytes_or_none())
+                for _ in range(reader.varint())
+            )
+            if reader.position != end:
+                raise CorruptBatch(f"record at offset {offset} does not end where it says")
+            if self.has_log_append_time:
+                timestamp_ms = self.max_timestamp_ms
+            yield Record(offset, timestamp_ms, key, value, headers)
+        if reader.position != len(body):
+            raise CorruptBatch(f"bytes after the last record of batch {self.base_offset}")
+
+    def marker(self) -> Marker | None:
+        """What a control batch says of a transaction; None for other kinds of control."""
+        record = next(self.records())
+        if record.key is None or len(record.key) < _MARKER_KEY.size:
+            raise CorruptBatch(f"control record at offset {record.offset} has no type")
+        _, kind = _MARKER_KEY.unpack_from(record.key)
+        if kind not in (MarkerKind.ABORT, MarkerKind.COMMIT):
+            return None
+        if record.value is None or len(record.value) < _MARKER_VALUE.size:
+            raise CorruptBatch(f"marker at offset {record.offset} has no coordinator epoch")
+        _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
+        return Marker(MarkerKind(kind), coordinator_epoch)
+
+
+def parse(data: bytes, position: int = 0) -> Batch:
+    """The batch at `position`, its checksum compared. CorruptBatch if there is none."""
+    if len(data) - position < HEADER_SIZE:
+        raise CorruptBatch(f"{len(data) - position} bytes are less than a header")
+    fields: tuple[Any, ...] = _HEADER.unpack_from(data, position)
+    length, magic, checksum = fields[1], fields[3], fields[4]
+    end = position + LENGTH_END + length
+    if length < HEADER_SIZE - LENGTH_END or end > len(data):
+        raise CorruptBatch(f"batch {fields[0]} says {length} bytes, which are not there")
+    if magic != MAGIC:
+        raise CorruptBatch(f"batch {fields[0]} is of version {magic}, not {MAGIC}")
+    if crc32c(memoryview(data)[position + _CHECKED_FROM : end]) != checksum:
+        raise CorruptBatch(f"the checksum of batch {fields[0]} is wrong")
+    whole = data if position == 0 and end == len(data) else bytes(data[position:end])
+    return Batch._make((*fields, whole))
+
+
+def parse_all(data: bytes) -> list[Batch]:
+    """Batches one after the other, as a request or a fetch carries them."""
+    found = []
+    position = 0
+    while position < len(data):
+        batch = parse(data, position)
+        found.append(batch)
+        position += len(batch.data)
+    return found
+
+
+def size_at(data: bytes, position: int) -> int:
+    """How many bytes the batch at `position` says it has, without looking at the rest."""
+    return LENGTH_END + int(_LENGTH.unpack_from(data, position + 8)[0])
+
+
+def build(
+    records: Iterable[Record],
+    *,
+    leader_epoch: int = -1,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    compression: Compression = Compression.NONE,
+    transactional: bool = False,
+    control: bool = False,
+    base_offset: int | None = None,
+    last_offset: int | None = None,
+) -> Batch:
+    """A batch of records with rising offsets. Compaction keeps the old range: `base_offset` and
+    `last_offset` then reach beyond the records."""
+    kept = list(records)
+    if not kept and (base_offset is None or last_offset is None):
+        raise ValueError("a batch without records needs a range of offsets")
+    first = kept[0].offset if base_offset is None else base_offset
+    last = kept[-1].offset if last_offset is None else last_offset
+    base_timestamp_ms = kept[0].timestamp_ms if kept else NO_TIMESTAMP
+    max_timestamp_ms = max((record.timestamp_ms for record in kept), default=NO_TIMESTAMP)
+    body = bytearray()
+    for record in kept:
+        encoded = _encoded(record, first, base_timestamp_ms)
+        _write_varint(body, len(encoded))
+        body += encoded
+    attributes: int = compression
+    if transactional:
+        attributes |= _TRANSACTIONAL
+    if control:
+        attributes |= _CONTROL
+    header = _CHECKED_HEADER.pack(
+        attributes,
+        last - first,
+        base_timestamp_ms,
+        max_timestamp_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(kept),
+    )
+    checked = header + _compressed(compression, bytes(body))
+    place = _PLACE.pack(first, len(checked) + _CHECKED_FROM - LENGTH_END, leader_epoch)
+    return parse(place + struct.pack(">bI", MAGIC, crc32c(checked)) + checked)
+
+
+def build_marker(
+    marker: Marker, *, offset: int, timestamp_ms: int, producer_id: int, producer_epoch: int
+) -> Batch:
+    record = Record(
+        offset,
+        timestamp_ms,
+        _MARKER_KEY.pack(0, marker.kind),
+        _MARKER_VALUE.pack(0, marker.coordinator_epoch),
+    )
+    return build(
+        [record],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+# Records
+
+
+def _encoded(record: Record, base_offset: int, base_timestamp_ms: int) -> bytearray:
+    encoded = bytearray(b"\0")
+    _write_varint(encoded, record.timestamp_ms - base_timestamp_ms)
+    _write_varint(encoded, record.offset - base_offset)
+    _write_bytes(encoded, record.key)
+    _write_bytes(encoded, record.value)
+    _write_varint(encoded, len(record.headers))
+    for name, value in record.headers:
+        _write_bytes(encoded, name.encode())
+        _write_bytes(encoded, value)
+    return encoded
+
+
+def _write_bytes(target: bytearray, value: bytes | None) -> None:
+    if value is None:
+        _write_varint(target, -1)
+    else:
+        _write_varint(target, len(value))
+        target += value
+
+
+def _write_varint(target: bytearray, value: int) -> None:
+    """Zigzag: small numbers of either sign take one byte."""
+    rest = value << 1 if value >= 0 else (-value << 1) - 1
+    while rest > 0x7F:
+        target.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    target.append(rest)
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.position = 0
+
+    def varint(self) -> int:
+        result = shift = 0
+        while True:
+            if self.position >= len(self._data) or shift > 63:
+                raise CorruptBatch("a number does not end")
+            byte = self._data[self.position]
+            self.position += 1
+            result |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return result >> 1 if not result & 1 else -(result >> 1) - 1
+            shift += 7
+
+    def bytes_or_none(self) -> bytes | None:
+        size = self.varint()
+        if size < 0:
+            return None
+        start, self.position = self.position, self.position + size
+        if self.position > len(self._data):
+            raise CorruptBatch("a value is cut off")
+        return bytes(self._data[start : self.position])
+
+
+# Compression: brokers keep batches as they came, so only compaction and markers come here.
+
+
+def _compressed(compression: Compression, body: bytes) -> bytes:
+    match compression:
+        case Compression.NONE:
+            return body
+        case Compression.GZIP:
+            return gzip.compress(body, mtime=0)
+        case _:
+            raise NotImplementedError(f"{compression.name.lower()} batches are not written here")
+
+
+def _decompressed(compression: Compression, body: bytes) -> bytes:
+    match compression:
+        case Compression.NONE:
+            return body
+        case Compression.GZIP:
+            try:
+                return gzip.decompress(body)
+            except (OSError, EOFError) as error:
+                raise CorruptBatch(f"not gzip: {error}") from error
+        case _:
+            raise NotImplementedError(f"records of {compression.name.lower()} cannot be read here")

@@ -1,0 +1,169 @@
+"""Indexes of a segment: where to begin to look for an offset or a time, and what was aborted.
+
+They hold what the segment's own bytes say, so whoever doubts one builds it anew. Entries are as
+Kafka writes them: (offset from the segment's first, position), (timestamp, offset from it) and
+(version, producer id, first offset, last offset, last stable offset).
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from typing import NamedTuple
+
+from lossless.log.batch import NO_TIMESTAMP
+from lossless.log.store import Store
+
+
+class OffsetIndex:
+    _entry = struct.Struct(">II")
+
+    def __init__(self, store: Store, name: str, base_offset: int) -> None:
+        self._store = store
+        self._name = name
+        self._base_offset = base_offset
+        self._offsets = array("q")
+        self._positions = array("q")
+
+    def load(self, segment_size: int) -> bool:
+        """False when it cannot be trusted: cut off, out of order, or beyond the segment."""
+        data = self._store.read(self._name, 0, self._store.size(self._name))
+        if len(data) % self._entry.size:
+            return False
+        offset = position = -1
+        for relative, place in self._entry.iter_unpack(data):
+            if relative <= offset or not position < place < segment_size:
+                return False
+            offset, position = relative, place
+            self._offsets.append(self._base_offset + offset)
+            self._positions.append(position)
+        return True
+
+    def append(self, offset: int, position: int) -> None:
+        self._store.append(self._name, self._entry.pack(offset - self._base_offset, position))
+        self._offsets.append(offset)
+        self._positions.append(position)
+
+    def floor(self, offset: int) -> int:
+        """The position of the last entry at or below `offset`; the segment's start without one."""
+        after = bisect_right(self._offsets, offset)
+        return self._positions[after - 1] if after else 0
+
+    @property
+    def last_position(self) -> int:
+        return self._positions[-1] if self._positions else 0
+
+    def truncate(self, offset: int) -> None:
+        """Drops the entries of `offset` and above."""
+        kept = bisect_left(self._offsets, offset)
+        self._store.truncate(self._name, kept * self._entry.size)
+        del self._offsets[kept:]
+        del self._positions[kept:]
+
+    def flush(self) -> None:
+        self._store.flush(self._name)
+
+
+class TimeIndex:
+    """The largest timestamp so far, and the offset that has it."""
+
+    _entry = struct.Struct(">qI")
+
+    def __init__(self, store: Store, name: str, base_offset: int) -> None:
+        self._store = store
+        self._name = name
+        self._base_offset = base_offset
+        self._timestamps = array("q")
+        self._offsets = array("q")
+
+    def load(self) -> bool:
+        data = self._store.read(self._name, 0, self._store.size(self._name))
+        if len(data) % self._entry.size:
+            return False
+        timestamp_ms, offset = None, -1
+        for found_ms, relative in self._entry.iter_unpack(data):
+            if (timestamp_ms is not None and found_ms <= timestamp_ms) or relative <= offset:
+                return False
+            timestamp_ms, offset = found_ms, relative
+            self._timestamps.append(found_ms)
+            self._offsets.append(self._base_offset + offset)
+        return True
+
+    def append(self, timestamp_ms: int, offset: int) -> None:
+        """Only if it is later than all before: the first place with a time is what is asked for."""
+        if self._timestamps and timestamp_ms <= self._timestamps[-1]:
+            return
+        self._store.append(self._name, self._entry.pack(timestamp_ms, offset - self._base_offset))
+        self._timestamps.append(timestamp_ms)
+        self._offsets.append(offset)
+
+    @property
+    def last_timestamp_ms(self) -> int:
+        return self._timestamps[-1] if self._timestamps else NO_TIMESTAMP
+
+    def floor(self, timestamp_ms: int) -> int:
+        """An offset before which nothing is as late as `timestamp_ms`."""
+        before = bisect_left(self._timestamps, timestamp_ms)
+        return self._offsets[before - 1] if before else self._base_offset
+
+    def truncate(self, offset: int) -> None:
+        kept = bisect_left(self._offsets, offset)
+        self._store.truncate(self._name, kept * self._entry.size)
+        del self._timestamps[kept:]
+        del self._offsets[kept:]
+
+    def flush(self) -> None:
+        self._store.flush(self._name)
+
+
+class AbortedTransaction(NamedTuple):
+    """Whose records, in what range, a reader of committed records has to leave out."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int  # of the marker
+    last_stable_offset: int  # once this one was decided
+
+
+class AbortedIndex:
+    _entry = struct.Struct(">hqqqq")
+    _version = 0
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._entries: list[AbortedTransaction] = []
+
+    def load(self) -> bool:
+        data = self._store.read(self._name, 0, self._store.size(self._name))
+        if len(data) % self._entry.size:
+            return False
+        for version, *fields in self._entry.iter_unpack(data):
+            entry = AbortedTransaction(*fields)
+            if version != self._version or (
+                self._entries and entry.last_offset <= self._entries[-1].last_offset
+            ):
+                return False
+            self._entries.append(entry)
+        return True
+
+    def append(self, entry: AbortedTransaction) -> None:
+        self._store.append(self._name, self._entry.pack(self._version, *entry))
+        self._entries.append(entry)
+
+    def between(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Those with records from `start_offset` to before `end_offset`."""
+        return [
+            entry
+            for entry in self._entries
+            if entry.last_offset >= start_offset and entry.first_offset < end_offset
+        ]
+
+    def truncate(self, offset: int) -> None:
+        kept = bisect_left(self._entries, offset, key=lambda entry: entry.last_offset)
+        self._store.truncate(self._name, kept * self._entry.size)
+        del self._entries[kept:]
+
+    def flush(self) -> None:
+        self._store.flush(self._name)

@@ -1,0 +1,436 @@
+"""A partition's log: segments, the epochs of its leaders, what it knows of its producers.
+
+    append      by a leader, which gives offsets, or by a follower, which takes the leader's
+    read        whole batches between two offsets
+    truncate    what a new leader does not have
+    retain      deletes old segments by time and size
+    flush       what is written becomes what a loss of power cannot take
+
+Files beside those of the segments
+    leader-epoch-checkpoint      the first offset of every leader epoch
+    log-start-offset             once records were deleted before the first segment's end
+    recovery-point               everything below was flushed
+    clean-shutdown               closed properly: nothing needs recovery
+    00000000000000004711.snapshot    producers as of that offset
+
+Invariants
+- Offsets rise from batch to batch; segments follow each other without a gap that a crash made.
+- The recovery point is never beyond the log's end, and moves up only after a flush (KAFKA-10101:
+  without that, recovery would trust what was never on disk).
+- Whatever a crash or a loss of power leaves, opening the log accepts: a prefix of what was written,
+  with everything that was flushed.
+- After StoreFailed a log is not to be used any more, as Kafka takes a folder that fails offline.
+  Opened again it recovers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from lossless.log.batch import Batch, Marker, Record, build_marker
+from lossless.log.index import AbortedTransaction
+from lossless.log.leader_epochs import EpochEnd, LeaderEpochs
+from lossless.log.producers import CompletedTransaction, Duplicate, Producers, Refusal
+from lossless.log.segment import LOG_SUFFIX, Segment, file_name
+from lossless.log.store import Store
+
+EPOCHS = "leader-epoch-checkpoint"
+LOG_START = "log-start-offset"
+RECOVERY_POINT = "recovery-point"
+CLEAN = "clean-shutdown"
+SNAPSHOT_SUFFIX = ".snapshot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """By Kafka's names, with Kafka's defaults."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3_600_000
+    index_interval_bytes: int = 4096
+    retention_ms: int | None = 7 * 24 * 3_600_000
+    retention_bytes: int | None = None
+    producer_id_expiration_ms: int = 24 * 3_600_000
+    log_append_time: bool = False  # message.timestamp.type
+
+
+class Appended(NamedTuple):
+    base_offset: int
+    last_offset: int
+
+
+class OffsetOutOfRange(LookupError):
+    """Before the log's start, or beyond its end."""
+
+    def __init__(self, offset: int, log_start_offset: int, log_end_offset: int) -> None:
+        super().__init__(f"offset {offset} is not within {log_start_offset} to {log_end_offset}")
+
+
+class UnexpectedOffset(ValueError):
+    """A leader's batch that does not follow what this log has."""
+
+
+class Log:
+    """Opening recovers: whatever is in the store, this makes a log of it."""
+
+    def __init__(self, store: Store, config: LogConfig | None = None) -> None:
+        self._store = store
+        self.config = config or LogConfig()
+        self.producers = Producers()
+        self._undecided: list[CompletedTransaction] = []  # markers above the high watermark
+        self._segments: list[Segment] = []
+        self._open()
+
+    # What there is
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset that will be given."""
+        return self._segments[-1].next_offset
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segment_base_offsets(self) -> list[int]:
+        return [segment.base_offset for segment in self._segments]
+
+    @property
+    def latest_epoch(self) -> int | None:
+        return self._epochs.latest
+
+    def end_of_epoch(self, epoch: int) -> EpochEnd | None:
+        return self._epochs.end_of(epoch, self.log_end_offset)
+
+    def epoch_at(self, offset: int) -> int | None:
+        return self._epochs.epoch_at(offset)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Up to where nothing is undecided: no transaction is open, and no marker uncommitted."""
+        self._undecided = [t for t in self._undecided if t.last_offset >= high_watermark]
+        firsts = [transaction.first_offset for transaction in self._undecided]
+        first_open = self.producers.first_open_offset()
+        if first_open is not None:
+            firsts.append(first_open)
+        return min([high_watermark, *firsts])
+
+    # Appending
+
+    def append(
+        self, batch: Batch, *, leader_epoch: int, now_ms: int
+    ) -> Appended | Duplicate | Refusal:
+        """As the leader: the batch gets the next offsets, unless it is here already."""
+        if batch.has_sequence:
+            refused = self.producers.check(batch)
+            if refused is not None:
+                return refused
+        if self.config.log_append_time:
+            batch = batch.with_log_append_time(now_ms)
+        placed = batch.placed(self.log_end_offset, leader_epoch)
+        self._write(placed, now_ms)
+        return Appended(placed.base_offset, placed.last_offset)
+
+    def append_marker(
+        self,
+        marker: Marker,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> Appended | Refusal:
+        """As the leader, at the request of a transaction's coordinator."""
+        refused = self.producers.check_marker(producer_id, producer_epoch, marker)
+        if refused is not None:
+            return refused
+        batch = build_marker(
+            marker,
+            offset=self.log_end_offset,
+            timestamp_ms=now_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        ).placed(self.log_end_offset, leader_epoch)
+        self._write(batch, now_ms)
+        return Appended(batch.base_offset, batch.last_offset)
+
+    def append_from_leader(self, batch: Batch, *, now_ms: int) -> Appended:
+        """As a follower: what the leader has decided is not questioned, but for its place."""
+        if batch.base_offset < self.log_end_offset:
+            raise UnexpectedOffset(
+                f"batch {batch.base_offset} came, and the log ends at {self.log_end_offset}"
+            )
+        self._write(batch, now_ms)
+        return Appended(batch.base_offset, batch.last_offset)
+
+    def _write(self, batch: Batch, now_ms: int) -> None:
+        self._roll_if_due(batch, now_ms)
+        if self._epochs.assign(batch.leader_epoch, batch.base_offset):
+            self._store.replace(EPOCHS, self._epochs.encode())
+        self._segments[-1].append(batch)
+        self._apply(batch, self._segments[-1])
+
+    def _apply(self, batch: Batch, segment: Segment | None) -> None:
+        """Tells the producers; what was aborted goes into the segment's index, if one is given."""
+        completed = self.producers.apply(batch)
+        if completed is None:
+            return
+        self._undecided.append(completed)
+        if completed.aborted and segment is not None:
+            first_open = self.producers.first_open_offset()
+            segment.aborted.append(
+                AbortedTransaction(
+                    completed.producer_id,
+                    completed.first_offset,
+                    completed.last_offset,
+                    batch.next_offset if first_open is None else first_open,
+                )
+            )
+
+    def _roll_if_due(self, batch: Batch, now_ms: int) -> None:
+        active = self._segments[-1]
+        is_old = active.size > 0 and (now_ms - active.first_timestamp_ms > self.config.segment_ms)
+        if is_old or active.is_full_for(batch, self.config.segment_bytes):
+            self._roll(batch.base_offset)
+
+    def _roll(self, base_offset: int) -> None:
+        self._take_snapshot()
+        self._segments.append(self._segment(base_offset))
+
+    # Reading
+
+    def read(self, offset: int, *, end_offset: int, bytes_max: int) -> bytes:
+        """Whole batches from the one with `offset`, none beyond `end_offset`, from one segment; at
+        least one if there is one, even if it is larger than `bytes_max`."""
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        for segment in self._segments_from(offset):
+            if found := segment.read(offset, end_offset, bytes_max):
+                return found
+        return b""
+
+    def batches(self, offset: int = 0) -> Iterator[Batch]:
+        for segment in self._segments_from(offset):
+            yield from segment.batches(offset)
+
+    def aborted_between(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records in the range. Their markers may lie beyond it."""
+        return [
+            entry
+            for segment in self._segments_from(start_offset)
+            for entry in segment.aborted.between(start_offset, end_offset)
+        ]
+
+    def first_at_or_after(self, timestamp_ms: int) -> Record | None:
+        """The first record in the log that is at least so late."""
+        for segment in self._segments:
+            for batch in segment.at_or_after(timestamp_ms):
+                for record in batch.records():
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= self._start:
+                        return record
+        return None
+
+    def _segments_from(self, offset: int) -> list[Segment]:
+        """Those that may have `offset` or what follows."""
+        return [segment for segment in self._segments if segment.next_offset > offset]
+
+    # Becoming shorter
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._start
+
+    def truncate(self, offset: int) -> None:
+        """Drops everything from `offset` on; batches that reach beyond it go as a whole."""
+        if offset >= self.log_end_offset:
+            return
+        if offset < self._start:
+            self.start_anew(offset)
+            return
+        while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
+            self._segments.pop().remove()
+        self._segments[-1].truncate(offset)
+        end = self.log_end_offset
+        if end < self._start:  # the batch that went had records before the start
+            self.start_anew(self._start)
+            return
+        if self._epochs.truncate_from_end(end):
+            self._store.replace(EPOCHS, self._epochs.encode())
+        self._set_recovery_point(min(self.recovery_point, end))
+        self._remove_snapshots(above=end)
+        self._replay(self._load_snapshot(end))
+
+    def start_anew(self, offset: int) -> None:
+        """Drops everything and begins at `offset`: a follower whose leader has nothing older."""
+        for segment in self._segments:
+            segment.remove()
+        self._move_start(offset)
+        self._segments = [self._segment(offset)]
+        self._epochs = LeaderEpochs()
+        self._store.replace(EPOCHS, self._epochs.encode())
+        self._set_recovery_point(offset)
+        self._remove_snapshots(above=-1)
+        self.producers = Producers()
+        self._undecided = []
+
+    def delete_before(self, offset: int) -> None:
+        """Records below `offset` are no longer to be read; whole segments of them are removed."""
+        if not self._start <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(offset, self._start, self.log_end_offset)
+        if offset == self._start:
+            return
+        # First the promise, then the files: a crash in between leaves too much, never too little.
+        self._move_start(offset)
+        self._epochs.truncate_from_start(offset)
+        self._store.replace(EPOCHS, self._epochs.encode())
+        while len(self._segments) > 1 and self._segments[0].next_offset <= offset:
+            self._segments.pop(0).remove()
+        self._remove_snapshots(below=self._segments[0].base_offset)
+
+    def retain(self, *, now_ms: int, high_watermark: int) -> None:
+        """Deletes segments that are too old or too much. Nothing uncommitted is deleted."""
+        size = self.size
+        start = self._start
+        for segment in self._segments:
+            size -= segment.size
+            may_go = segment.size > 0 and segment.next_offset <= high_watermark
+            if not (may_go and (self._is_old(segment, now_ms) or self._is_enough(size))):
+                break
+            start = segment.next_offset
+        if start > self._start:
+            if start == self.log_end_offset:
+                self._roll(start)
+            self.delete_before(start)
+        self.producers.remove_expired(now_ms, self.config.producer_id_expiration_ms)
+
+    def _is_old(self, segment: Segment, now_ms: int) -> bool:
+        retention_ms = self.config.retention_ms
+        return retention_ms is not None and now_ms - segment.max_timestamp_ms > retention_ms
+
+    def _is_enough(self, size: int) -> bool:
+        return self.config.retention_bytes is not None and size >= self.config.retention_bytes
+
+    # Durability
+
+    def flush(self) -> None:
+        """Everything written so far survives a loss of power when this returns."""
+        for segment in self._segments_from(self.recovery_point):
+            segment.flush()
+        self._set_recovery_point(self.log_end_offset)
+
+    def close(self) -> None:
+        self.flush()
+        self._take_snapshot()
+        self._store.replace(CLEAN, b"")
+
+    def _take_snapshot(self) -> None:
+        name = file_name(self.log_end_offset, SNAPSHOT_SUFFIX)
+        self._store.replace(name, self.producers.encode())
+
+    def _set_recovery_point(self, offset: int) -> None:
+        self.recovery_point = offset
+        self._store.replace(RECOVERY_POINT, str(offset).encode())
+
+    def _move_start(self, offset: int) -> None:
+        self._start = offset
+        self._store.replace(LOG_START, str(offset).encode())
+
+    # Opening
+
+    def _open(self) -> None:
+        names = self._store.names()
+        is_clean = CLEAN in names
+        self._store.remove(CLEAN)
+        epochs = LeaderEpochs.decode(self._all(EPOCHS))
+        self._epochs = epochs or LeaderEpochs()
+        bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
+        self._start = self._number(LOG_START, bases[0] if bases else 0)
+        self.recovery_point = self._number(RECOVERY_POINT, 0)
+        recovered = self._open_segments(bases, is_clean=is_clean)
+        while len(self._segments) > 1 and self._segments[0].next_offset <= self._start:
+            self._segments.pop(0).remove()
+        if not self._segments or self.log_end_offset < self._start:
+            self.start_anew(self._start)
+            return
+        if epochs is None:
+            for batch in self.batches():
+                self._assign(batch)
+        end = self.log_end_offset
+        self._epochs.truncate_from_start(self._start)
+        self._epochs.truncate_from_end(end)
+        self._set_recovery_point(min(self.recovery_point, end))
+        self._remove_snapshots(above=end)
+        first_recovered = recovered[0].base_offset if recovered else end
+        self._replay(self._load_snapshot(first_recovered), recovered)
+
+    def _open_segments(self, bases: list[int], *, is_clean: bool) -> list[Segment]:
+        """Opens or recovers each; what follows a segment that lost its end is removed."""
+        recovered = []
+        for number, base_offset in enumerate(bases):
+            segment = self._segment(base_offset)
+            self._segments.append(segment)
+            following = bases[number + 1] if number + 1 < len(bases) else None
+            is_whole = is_clean or (following is not None and following <= self.recovery_point)
+            if is_whole and segment.load():
+                continue
+            # The epochs of a whole segment are known, and assigning old ones forgets later ones.
+            cut = segment.recover(_nothing if is_whole else self._assign)
+            recovered.append(segment)
+            is_short = not is_whole and following not in (None, segment.next_offset)
+            if cut or is_short:
+                for lost in bases[number + 1 :]:
+                    self._segment(lost).remove()
+                break
+        return recovered
+
+    def _assign(self, batch: Batch) -> None:
+        self._epochs.assign(batch.leader_epoch, batch.base_offset)
+
+    def _replay(self, start: int, indexed: list[Segment] | None = None) -> None:
+        """Tells the producers everything from `start` on; segments in `indexed` lost their index
+        of aborted transactions."""
+        self._undecided = []
+        for segment in self._segments_from(start):
+            target = segment if segment in (indexed or []) else None
+            for batch in segment.batches(start):
+                self._apply(batch, target)
+
+    def _load_snapshot(self, offset_max: int) -> int:
+        """The newest snapshot up to an offset that can be trusted: where to go on from."""
+        for offset in reversed(self._snapshots()):
+            if offset <= offset_max:
+                found = Producers.decode(self._all(file_name(offset, SNAPSHOT_SUFFIX)))
+                if found is not None:
+                    self.producers = found
+                    return offset
+        self.producers = Producers()
+        return self._segments[0].base_offset
+
+    def _remove_snapshots(self, *, above: int | None = None, below: int = 0) -> None:
+        for offset in self._snapshots():
+            if offset < below or (above is not None and offset > above):
+                self._store.remove(file_name(offset, SNAPSHOT_SUFFIX))
+
+    def _snapshots(self) -> list[int]:
+        names = self._store.names()
+        return [
+            int(name.removesuffix(SNAPSHOT_SUFFIX))
+            for name in names
+            if name.endswith(SNAPSHOT_SUFFIX)
+        ]
+
+    def _number(self, name: str, otherwise: int) -> int:
+        text = self._all(name)
+        return int(text) if text.isdigit() else otherwise
+
+    def _all(self, name: str) -> bytes:
+        return self._store.read(name, 0, self._store.size(name))
+
+    def _segment(self, base_offset: int) -> Segment:
+        return Segment(self._store, base_offset, self.config.index_interval_bytes)
+
+
+def _nothing(_batch: Batch) -> None:
+    """For batches that there is nothing to learn from."""

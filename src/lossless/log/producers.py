@@ -1,0 +1,225 @@
+"""What a partition knows of its producers: sequences, epochs, open transactions.
+
+A producer that gets no answer sends again. The log recognises the batch by (producer id, epoch,
+sequence) among the last five, says where it is, and does not write it twice.
+
+    a batch of a new producer        any sequence is accepted: what it sent before may have expired
+    … of a later epoch               begins at sequence 0
+    … of the same epoch              continues the sequence, or is one of the last five again
+    … of an earlier epoch            refused: somebody else has taken over the producer's name
+
+Only the leader checks; `apply` changes the state, on leaders, on followers and in recovery alike.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from lossless.log.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, Batch, Marker, MarkerKind
+
+BATCHES_MAX = 5  # that a producer may have in flight, and that are remembered
+SEQUENCE_MAX = 0x7FFFFFFF
+SNAPSHOT_VERSION = 1
+
+_SNAPSHOT_HEADER = struct.Struct(">hIi")  # version, crc, count
+# producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch,
+# first offset of the open transaction
+_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+
+
+class Refusal(enum.Enum):
+    """Why a batch was not appended, by the name that clients know."""
+
+    OUT_OF_ORDER_SEQUENCE_NUMBER = "a batch before this one is missing, or it came too late"
+    INVALID_PRODUCER_EPOCH = "a later producer has taken over the name"
+    INVALID_TXN_STATE = "a batch outside the transaction that its producer has open"
+    TRANSACTION_COORDINATOR_FENCED = "a later coordinator has written a marker"
+
+
+class Duplicate(NamedTuple):
+    """The batch is in the log already, here."""
+
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class SentBatch(NamedTuple):
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class CompletedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int  # of the marker
+    aborted: bool
+
+
+@dataclass(slots=True)
+class Producer:
+    epoch: int = NO_PRODUCER_EPOCH
+    coordinator_epoch: int = -1
+    transaction_first_offset: int | None = None
+    last_timestamp_ms: int = -1
+    batches: deque[SentBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_MAX))
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def continue_as(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches.clear()
+
+
+class Producers:
+    def __init__(self) -> None:
+        self._by_id: dict[int, Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._by_id.get(producer_id)
+
+    # The leader's questions
+
+    def check(self, batch: Batch) -> Duplicate | Refusal | None:
+        """Whether a batch of an idempotent producer may be appended: None means yes."""
+        known = self._by_id.get(batch.producer_id)
+        if known is None:
+            return None
+        if batch.producer_epoch < known.epoch:
+            return Refusal.INVALID_PRODUCER_EPOCH
+        if known.transaction_first_offset is not None and not batch.is_transactional:
+            return Refusal.INVALID_TXN_STATE
+        if batch.producer_epoch > known.epoch:
+            if batch.base_sequence == 0:
+                return None
+            return Refusal.OUT_OF_ORDER_SEQUENCE_NUMBER
+        for sent in known.batches:
+            if (sent.first_sequence, sent.last_sequence) == (
+                batch.base_sequence,
+                batch.last_sequence,
+            ):
+                return Duplicate(sent.base_offset, sent.last_offset, sent.timestamp_ms)
+        if batch.base_sequence != (known.last_sequence + 1) & SEQUENCE_MAX:
+            return Refusal.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return None
+
+    def check_marker(self, producer_id: int, producer_epoch: int, marker: Marker) -> Refusal | None:
+        known = self._by_id.get(producer_id)
+        if known is None:
+            return None
+        if producer_epoch < known.epoch:
+            return Refusal.INVALID_PRODUCER_EPOCH
+        if marker.coordinator_epoch < known.coordinator_epoch:
+            return Refusal.TRANSACTION_COORDINATOR_FENCED
+        return None
+
+    # What happened
+
+    def apply(self, batch: Batch) -> CompletedTransaction | None:
+        """Takes note of a batch in the log. A marker completes the transaction it ends."""
+        if batch.is_control:
+            marker = batch.marker()
+            return None if marker is None else self._apply_marker(batch, marker)
+        if batch.has_sequence:
+            known = self._by_id.setdefault(batch.producer_id, Producer())
+            known.continue_as(batch.producer_epoch)
+            known.last_timestamp_ms = batch.max_timestamp_ms
+            known.batches.append(
+                SentBatch(
+                    batch.last_sequence,
+                    batch.last_offset,
+                    batch.last_offset_delta,
+                    batch.max_timestamp_ms,
+                )
+            )
+            if batch.is_transactional and known.transaction_first_offset is None:
+                known.transaction_first_offset = batch.base_offset
+        return None
+
+    def _apply_marker(self, batch: Batch, marker: Marker) -> CompletedTransaction | None:
+        known = self._by_id.setdefault(batch.producer_id, Producer())
+        known.continue_as(batch.producer_epoch)
+        known.coordinator_epoch = marker.coordinator_epoch
+        known.last_timestamp_ms = batch.max_timestamp_ms
+        first_offset, known.transaction_first_offset = known.transaction_first_offset, None
+        if first_offset is None:
+            return None  # a transaction that wrote nothing here
+        return CompletedTransaction(
+            batch.producer_id, first_offset, batch.last_offset, marker.kind is MarkerKind.ABORT
+        )
+
+    def first_open_offset(self) -> int | None:
+        """Where the oldest transaction begins that has no marker yet."""
+        firsts = (known.transaction_first_offset for known in self._by_id.values())
+        return min((first for first in firsts if first is not None), default=None)
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
+        """Forgets who has been silent for long. Whoever has a transaction open is kept."""
+        for producer_id in [
+            producer_id
+            for producer_id, known in self._by_id.items()
+            if known.transaction_first_offset is None
+            and now_ms - known.last_timestamp_ms >= expiration_ms
+        ]:
+            del self._by_id[producer_id]
+
+    # Snapshots, as Kafka has them: of each producer the last batch only.
+
+    def encode(self) -> bytes:
+        body = bytearray()
+        for producer_id, known in sorted(self._by_id.items()):
+            last = known.batches[-1] if known.batches else SentBatch(NO_SEQUENCE, -1, 0, -1)
+            first_offset = known.transaction_first_offset
+            body += _SNAPSHOT_ENTRY.pack(
+                producer_id,
+                known.epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                known.last_timestamp_ms,
+                known.coordinator_epoch,
+                -1 if first_offset is None else first_offset,
+            )
+        return _SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, crc32c(body), len(self._by_id)) + bytes(body)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Producers | None:
+        """None when it cannot be trusted: then the log itself is read."""
+        if len(data) < _SNAPSHOT_HEADER.size:
+            return None
+        version, checksum, count = _SNAPSHOT_HEADER.unpack_from(data)
+        body = data[_SNAPSHOT_HEADER.size :]
+        if version != SNAPSHOT_VERSION or crc32c(body) != checksum:
+            return None
+        if len(body) != count * _SNAPSHOT_ENTRY.size:
+            return None
+        found = cls()
+        for fields in _SNAPSHOT_ENTRY.iter_unpack(body):
+            producer_id, epoch, sequence, offset, delta, timestamp_ms, coordinator, first = fields
+            known = Producer(epoch, coordinator, None if first < 0 else first, timestamp_ms)
+            if sequence != NO_SEQUENCE:
+                known.batches.append(SentBatch(sequence, offset, delta, timestamp_ms))
+            found._by_id[producer_id] = known
+        return found

@@ -1,0 +1,218 @@
+"""A segment: some of a log's batches in one file, with the indexes that belong to it.
+
+    00000000000000004711.log          batches, one after the other; the name is the first offset
+    00000000000000004711.index        offset to position, every few kilobytes
+    00000000000000004711.timeindex    time to offset
+    00000000000000004711.txnindex     aborted transactions
+
+The batches are the truth. After an unclean stop they are read from the start up to the first that
+is not whole, the file is cut there, and the indexes are written anew.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from itertools import dropwhile
+from typing import NamedTuple
+
+from lossless.log.batch import (
+    HEADER_SIZE,
+    LENGTH_END,
+    NO_TIMESTAMP,
+    Batch,
+    CorruptBatch,
+    parse,
+    size_at,
+)
+from lossless.log.index import AbortedIndex, OffsetIndex, TimeIndex
+from lossless.log.store import Store
+
+CHUNK_BYTES = 64 * 1024
+OFFSETS_MAX = 0x7FFFFFFF  # in one segment: the indexes count from its first
+LOG_SUFFIX = ".log"
+
+_PLACE = struct.Struct(">qi11xi")  # base offset, length, …, last offset delta
+
+
+class Place(NamedTuple):
+    """Where a batch lies in its segment."""
+
+    position: int
+    size: int
+    last_offset: int
+
+
+def file_name(offset: int, suffix: str) -> str:
+    return f"{offset:020d}{suffix}"
+
+
+class Segment:
+    def __init__(self, store: Store, base_offset: int, index_interval_bytes: int) -> None:
+        self._store = store
+        self._index_interval_bytes = index_interval_bytes
+        self._name = file_name(base_offset, LOG_SUFFIX)
+        self._offsets = OffsetIndex(store, file_name(base_offset, ".index"), base_offset)
+        self._times = TimeIndex(store, file_name(base_offset, ".timeindex"), base_offset)
+        self._unindexed_bytes = 0
+        self.aborted = AbortedIndex(store, file_name(base_offset, ".txnindex"))
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size = 0
+        self.first_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp_ms = NO_TIMESTAMP
+
+    # Opening
+
+    def load(self) -> bool:
+        """After a clean stop, or of a segment that was flushed since it was last written. False
+        when an index cannot be trusted: then `recover` it."""
+        self.size = self._store.size(self._name)
+        if not (self._offsets.load(self.size) and self._times.load() and self.aborted.load()):
+            return False
+        self._read_end()
+        return True
+
+    def recover(self, visit: Callable[[Batch], None]) -> int:
+        """Keeps what is whole and writes the indexes anew; how many bytes were cut off.
+
+        `visit` sees every batch that is kept, in order.
+        """
+        self._offsets.truncate(self.base_offset)
+        self._times.truncate(self.base_offset)
+        self.aborted.truncate(self.base_offset)
+        self._forget()
+        while (batch := self._whole_batch_at(self.size)) is not None:
+            self._note(batch)
+            visit(batch)
+        cut = self._store.size(self._name) - self.size
+        self._store.truncate(self._name, self.size)
+        return cut
+
+    def _whole_batch_at(self, position: int) -> Batch | None:
+        start = self._store.read(self._name, position, LENGTH_END)
+        if len(start) < LENGTH_END:
+            return None
+        try:
+            batch = parse(self._store.read(self._name, position, max(0, size_at(start, 0))))
+        except CorruptBatch:
+            return None
+        return batch if batch.base_offset >= self.next_offset else None
+
+    # Writing
+
+    def append(self, batch: Batch) -> None:
+        self._store.append(self._name, batch.data)
+        self._note(batch)
+
+    def _note(self, batch: Batch) -> None:
+        """Takes note of a batch at the end of the file, in the indexes too where one is due."""
+        if self.first_timestamp_ms == NO_TIMESTAMP:
+            self.first_timestamp_ms = batch.max_timestamp_ms
+        self.max_timestamp_ms = max(self.max_timestamp_ms, batch.max_timestamp_ms)
+        if self._unindexed_bytes > self._index_interval_bytes:
+            self._offsets.append(batch.last_offset, self.size)
+            self._times.append(self.max_timestamp_ms, batch.last_offset)
+            self._unindexed_bytes = 0
+        self._unindexed_bytes += len(batch.data)
+        self.size += len(batch.data)
+        self.next_offset = batch.next_offset
+
+    def flush(self) -> None:
+        self._store.flush(self._name)
+        self._offsets.flush()
+        self._times.flush()
+        self.aborted.flush()
+
+    def truncate(self, offset: int) -> None:
+        """Keeps the batches that end before `offset`."""
+        place = next(self._places_from(offset), None)
+        if place is None:
+            return
+        self._offsets.truncate(offset)
+        self._times.truncate(offset)
+        self.aborted.truncate(offset)
+        self._store.truncate(self._name, place.position)
+        self._forget()
+        self.size = place.position
+        self._read_end()
+
+    def remove(self) -> None:
+        for suffix in (LOG_SUFFIX, ".index", ".timeindex", ".txnindex"):
+            self._store.remove(file_name(self.base_offset, suffix))
+
+    def is_full_for(self, batch: Batch, bytes_max: int) -> bool:
+        return self.size > 0 and (
+            self.size + len(batch.data) > bytes_max
+            or batch.last_offset - self.base_offset > OFFSETS_MAX
+        )
+
+    # Reading
+
+    def read(self, offset: int, end_offset: int, bytes_max: int) -> bytes:
+        """Whole batches from the one with `offset` up to `end_offset`; one even if it is larger
+        than `bytes_max`."""
+        start: int | None = None
+        end = 0
+        for place in self._places_from(offset):
+            after = place.position + place.size
+            if place.last_offset >= end_offset:
+                break
+            if start is None:
+                start = place.position
+            elif after - start > bytes_max:
+                break
+            end = after
+        return b"" if start is None else self._store.read(self._name, start, end - start)
+
+    def batches(self, offset: int) -> Iterator[Batch]:
+        """Every batch that does not end before `offset`."""
+        for place in self._places_from(offset):
+            yield parse(self._store.read(self._name, place.position, place.size))
+
+    def at_or_after(self, timestamp_ms: int) -> Iterator[Batch]:
+        """The batches with a record that late, in the order of the log."""
+        if self.max_timestamp_ms >= timestamp_ms:
+            for batch in self.batches(self._times.floor(timestamp_ms)):
+                if batch.max_timestamp_ms >= timestamp_ms:
+                    yield batch
+
+    def _places_from(self, offset: int) -> Iterator[Place]:
+        """From the first batch that does not end before `offset`."""
+        places = self._places(self._offsets.floor(offset))
+        return dropwhile(lambda place: place.last_offset < offset, places)
+
+    def _places(self, position: int) -> Iterator[Place]:
+        while position < self.size:
+            chunk = self._store.read(self._name, position, CHUNK_BYTES)
+            at = 0
+            while len(chunk) - at >= HEADER_SIZE:
+                base_offset, length, delta = _PLACE.unpack_from(chunk, at)
+                size = LENGTH_END + length
+                if size < HEADER_SIZE:
+                    raise CorruptBatch(f"{self._name} is damaged at {position + at}")
+                yield Place(position + at, size, base_offset + delta)
+                at += size
+            if not at:
+                raise CorruptBatch(f"{self._name} ends at {position}, before it should")
+            position += at
+
+    def _read_end(self) -> None:
+        """What the last batches say, from the last entry of the index on."""
+        start = self._offsets.last_position
+        self.next_offset = self.base_offset
+        self._unindexed_bytes = self.size - start
+        self.max_timestamp_ms = self._times.last_timestamp_ms
+        for place in self._places(start):
+            batch = parse(self._store.read(self._name, place.position, place.size))
+            self.next_offset = batch.next_offset
+            self.max_timestamp_ms = max(self.max_timestamp_ms, batch.max_timestamp_ms)
+        first = next(self._places(0), None)
+        if first is not None:
+            batch = parse(self._store.read(self._name, 0, first.size))
+            self.first_timestamp_ms = batch.max_timestamp_ms
+
+    def _forget(self) -> None:
+        self.size = self._unindexed_bytes = 0
+        self.next_offset = self.base_offset
+        self.first_timestamp_ms = self.max_timestamp_ms = NO_TIMESTAMP
