@@ -1,5 +1,5 @@
 # Every target sets up what it needs: a .venv, Java and, for tests, PostgreSQL.
-.PHONY: help setup demo test test-all check bench lock clean
+.PHONY: help setup demo test test-all coverage check bench lock clean
 PYTHON := .venv/bin/python
 
 help: ## what there is
@@ -14,13 +14,18 @@ demo: ## three brokers, a pipeline, two kills, and the audit that shows nothing 
 
 test: ## the checks and the tests that CI runs
 	@scripts/setup postgres
-	@$(MAKE) --no-print-directory check
-	@$(PYTHON) -m pytest -m "not full"
+	@$(MAKE) --no-print-directory check coverage
+	@$(PYTHON) -m pytest -m "not full" --ignore tests/log
 
 test-all: ## every test, the whole crash matrix included
 	@scripts/setup postgres
-	@$(MAKE) --no-print-directory check
-	@$(PYTHON) -m pytest
+	@$(MAKE) --no-print-directory check coverage
+	@$(PYTHON) -m pytest --ignore tests/log
+
+coverage: ## the tests of the log, which must reach every branch of it
+	@scripts/setup
+	@.venv/bin/coverage run --branch --source src/lossless/log -m pytest -q tests/log
+	@.venv/bin/coverage report --fail-under 100 --skip-covered --show-missing
 
 check: ## formatting, lint, types, import arrows
 	@scripts/setup
@@ -37,4 +42,4 @@ lock: ## pin what pyproject.toml asks for, with hashes
 	@scripts/lock
 
 clean: ## what builds and tests leave behind
-	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf build .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

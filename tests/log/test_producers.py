@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from crc32c import crc32c
 
 from lossless.log.batch import Batch, Marker, MarkerKind, Record, build, build_marker
 from lossless.log.producers import (
@@ -194,5 +195,6 @@ def test_a_snapshot_that_is_damaged_is_not_trusted(damage: int) -> None:
         case 2:
             data[-1] ^= 1
         case 3:
-            data[9] = 2  # the count
+            data += bytes(1)
+            data[2:6] = crc32c(bytes(data[6:])).to_bytes(4, "big")
     assert Producers.decode(bytes(data)) is None

@@ -99,8 +99,10 @@ class TimeIndex:
         self._offsets.append(offset)
 
     @property
-    def last_timestamp_ms(self) -> int:
-        return self._timestamps[-1] if self._timestamps else NO_TIMESTAMP
+    def last(self) -> tuple[int, int]:
+        if not self._timestamps:
+            return NO_TIMESTAMP, self._base_offset
+        return self._timestamps[-1], self._offsets[-1]
 
     def floor(self, timestamp_ms: int) -> int:
         """An offset before which nothing is as late as `timestamp_ms`."""

@@ -284,6 +284,7 @@ class Log:
         # First the promise, then the files: a crash in between leaves too much, never too little.
         self._move_start(offset)
         self._epochs.truncate_from_start(offset)
+        self._epochs.truncate_from_end(self.log_end_offset)  # an empty log is of no epoch
         self._store.replace(EPOCHS, self._epochs.encode())
         while len(self._segments) > 1 and self._segments[0].next_offset <= offset:
             self._segments.pop(0).remove()
@@ -362,8 +363,9 @@ class Log:
         self._epochs.truncate_from_end(end)
         self._set_recovery_point(min(self.recovery_point, end))
         self._remove_snapshots(above=end)
-        first_recovered = recovered[0].base_offset if recovered else end
-        self._replay(self._load_snapshot(first_recovered), recovered)
+        # Up to there the indexes of aborted transactions are whole.
+        indexed = next((s.base_offset for s in self._segments if s in recovered), end)
+        self._replay(self._load_snapshot(indexed), recovered)
 
     def _open_segments(self, bases: list[int], *, is_clean: bool) -> list[Segment]:
         """Opens or recovers each; what follows a segment that lost its end is removed."""

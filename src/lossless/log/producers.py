@@ -27,7 +27,8 @@ BATCHES_MAX = 5  # that a producer may have in flight, and that are remembered
 SEQUENCE_MAX = 0x7FFFFFFF
 SNAPSHOT_VERSION = 1
 
-_SNAPSHOT_HEADER = struct.Struct(">hIi")  # version, crc, count
+_SNAPSHOT_HEADER = struct.Struct(">hI")  # version, and the CRC-32C of what follows
+_SNAPSHOT_COUNT = struct.Struct(">i")
 # producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch,
 # first offset of the open transaction
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
@@ -188,7 +189,7 @@ class Producers:
     # Snapshots, as Kafka has them: of each producer the last batch only.
 
     def encode(self) -> bytes:
-        body = bytearray()
+        body = bytearray(_SNAPSHOT_COUNT.pack(len(self._by_id)))
         for producer_id, known in sorted(self._by_id.items()):
             last = known.batches[-1] if known.batches else SentBatch(NO_SEQUENCE, -1, 0, -1)
             first_offset = known.transaction_first_offset
@@ -202,21 +203,22 @@ class Producers:
                 known.coordinator_epoch,
                 -1 if first_offset is None else first_offset,
             )
-        return _SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, crc32c(body), len(self._by_id)) + bytes(body)
+        return _SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, crc32c(bytes(body))) + bytes(body)
 
     @classmethod
     def decode(cls, data: bytes) -> Producers | None:
         """None when it cannot be trusted: then the log itself is read."""
-        if len(data) < _SNAPSHOT_HEADER.size:
+        if len(data) < _SNAPSHOT_HEADER.size + _SNAPSHOT_COUNT.size:
             return None
-        version, checksum, count = _SNAPSHOT_HEADER.unpack_from(data)
+        version, checksum = _SNAPSHOT_HEADER.unpack_from(data)
         body = data[_SNAPSHOT_HEADER.size :]
+        entries = body[_SNAPSHOT_COUNT.size :]
         if version != SNAPSHOT_VERSION or crc32c(body) != checksum:
             return None
-        if len(body) != count * _SNAPSHOT_ENTRY.size:
+        if len(entries) != _SNAPSHOT_COUNT.unpack_from(body)[0] * _SNAPSHOT_ENTRY.size:
             return None
         found = cls()
-        for fields in _SNAPSHOT_ENTRY.iter_unpack(body):
+        for fields in _SNAPSHOT_ENTRY.iter_unpack(entries):
             producer_id, epoch, sequence, offset, delta, timestamp_ms, coordinator, first = fields
             known = Producer(epoch, coordinator, None if first < 0 else first, timestamp_ms)
             if sequence != NO_SEQUENCE:

@@ -61,6 +61,7 @@ class Segment:
         self.size = 0
         self.first_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_ms = NO_TIMESTAMP
+        self._max_timestamp_offset = base_offset  # the last of the batch that has it
 
     # Opening
 
@@ -109,14 +110,19 @@ class Segment:
         """Takes note of a batch at the end of the file, in the indexes too where one is due."""
         if self.first_timestamp_ms == NO_TIMESTAMP:
             self.first_timestamp_ms = batch.max_timestamp_ms
-        self.max_timestamp_ms = max(self.max_timestamp_ms, batch.max_timestamp_ms)
+        self._note_time(batch)
         if self._unindexed_bytes > self._index_interval_bytes:
             self._offsets.append(batch.last_offset, self.size)
-            self._times.append(self.max_timestamp_ms, batch.last_offset)
+            self._times.append(self.max_timestamp_ms, self._max_timestamp_offset)
             self._unindexed_bytes = 0
         self._unindexed_bytes += len(batch.data)
         self.size += len(batch.data)
         self.next_offset = batch.next_offset
+
+    def _note_time(self, batch: Batch) -> None:
+        if batch.max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = batch.max_timestamp_ms
+            self._max_timestamp_offset = batch.last_offset
 
     def flush(self) -> None:
         self._store.flush(self._name)
@@ -202,11 +208,11 @@ class Segment:
         start = self._offsets.last_position
         self.next_offset = self.base_offset
         self._unindexed_bytes = self.size - start
-        self.max_timestamp_ms = self._times.last_timestamp_ms
+        self.max_timestamp_ms, self._max_timestamp_offset = self._times.last
         for place in self._places(start):
             batch = parse(self._store.read(self._name, place.position, place.size))
             self.next_offset = batch.next_offset
-            self.max_timestamp_ms = max(self.max_timestamp_ms, batch.max_timestamp_ms)
+            self._note_time(batch)
         first = next(self._places(0), None)
         if first is not None:
             batch = parse(self._store.read(self._name, 0, first.size))
