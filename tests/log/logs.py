@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from lossless.log.batch import Batch, Record, build
 from lossless.log.log import Appended, Log, LogConfig
+from lossless.log.memory import MemoryStore
 from lossless.log.store import Store
 
 # A batch of one record has about 70 bytes: three or four to a segment.
@@ -43,3 +47,51 @@ def opened(store: Store, config: LogConfig = SMALL) -> Log:
 
 def values(log: Log) -> list[bytes]:
     return [record.value or b"" for one in log.batches() for record in one.records()]
+
+
+class Dead(BaseException):
+    """The process is gone: nothing that it would have done happens."""
+
+
+@dataclass
+class MortalStore:
+    """A store whose process dies at the given change to it, half-way through an append."""
+
+    inner: MemoryStore
+    lives: int
+
+    def names(self) -> list[str]:
+        return self.inner.names()
+
+    def size(self, name: str) -> int:
+        return self.inner.size(name)
+
+    def read(self, name: str, position: int, size: int) -> bytes:
+        return self.inner.read(name, position, size)
+
+    def append(self, name: str, data: bytes) -> None:
+        self._live(lambda: self.inner.append(name, data[: len(data) // 2]))
+        self.inner.append(name, data)
+
+    def flush(self, name: str) -> None:
+        self._live()
+        self.inner.flush(name)
+
+    def truncate(self, name: str, size: int) -> None:
+        self._live()
+        self.inner.truncate(name, size)
+
+    def replace(self, name: str, data: bytes) -> None:
+        self._live()
+        self.inner.replace(name, data)
+
+    def remove(self, name: str) -> None:
+        self._live()
+        self.inner.remove(name)
+
+    def _live(self, last_act: Callable[[], None] | None = None) -> None:
+        self.lives -= 1
+        if self.lives == 0:
+            if last_act is not None:
+                last_act()
+            raise Dead

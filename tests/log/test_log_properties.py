@@ -11,14 +11,13 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from logs import SMALL, batch
+from logs import SMALL, Dead, MortalStore, batch
 
 from lossless.log.batch import Batch, Marker, MarkerKind
 from lossless.log.files import FileStore
@@ -195,54 +194,6 @@ def is_prefix(log: Log, written: list[Batch]) -> bool:
     found = list(log.batches(log.log_start_offset))
     expected = [one for one in written if one.last_offset >= log.log_start_offset]
     return found == expected[: len(found)]
-
-
-class Dead(BaseException):
-    """The process is gone: nothing that it would have done happens."""
-
-
-@dataclass
-class MortalStore:
-    """A store whose process dies at the given change to it, half-way through an append."""
-
-    inner: MemoryStore
-    lives: int
-
-    def names(self) -> list[str]:
-        return self.inner.names()
-
-    def size(self, name: str) -> int:
-        return self.inner.size(name)
-
-    def read(self, name: str, position: int, size: int) -> bytes:
-        return self.inner.read(name, position, size)
-
-    def append(self, name: str, data: bytes) -> None:
-        self._live(lambda: self.inner.append(name, data[: len(data) // 2]))
-        self.inner.append(name, data)
-
-    def flush(self, name: str) -> None:
-        self._live()
-        self.inner.flush(name)
-
-    def truncate(self, name: str, size: int) -> None:
-        self._live()
-        self.inner.truncate(name, size)
-
-    def replace(self, name: str, data: bytes) -> None:
-        self._live()
-        self.inner.replace(name, data)
-
-    def remove(self, name: str) -> None:
-        self._live()
-        self.inner.remove(name)
-
-    def _live(self, last_act: Callable[[], None] | None = None) -> None:
-        self.lives -= 1
-        if self.lives == 0:
-            if last_act is not None:
-                last_act()
-            raise Dead
 
 
 @settings(max_examples=300, deadline=None)

@@ -44,6 +44,7 @@ _COMPRESSION = 0x07
 _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
+_DELETE_HORIZON = 0x40
 
 _MARKER_KEY = struct.Struct(">hh")  # version, type
 _MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
@@ -127,6 +128,12 @@ class Batch(NamedTuple):
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & _CONTROL)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When compaction may drop the batch's tombstones; it takes the first timestamp's place,
+        and what is counted from that counts from this."""
+        return self.base_timestamp_ms if self.attributes & _DELETE_HORIZON else None
 
     @property
     def has_sequence(self) -> bool:
@@ -229,9 +236,14 @@ def build(
     control: bool = False,
     base_offset: int | None = None,
     last_offset: int | None = None,
+    log_append_time_ms: int | None = None,
+    delete_horizon_ms: int | None = None,
 ) -> Batch:
-    """A batch of records with rising offsets. Compaction keeps the old range: `base_offset` and
-    `last_offset` then reach beyond the records."""
+    """A batch of records with rising offsets.
+
+    The last four are for compaction, which keeps the range of offsets that a batch had and the time
+    that it was given.
+    """
     kept = list(records)
     if not kept and (base_offset is None or last_offset is None):
         raise ValueError("a batch without records needs a range of offsets")
@@ -239,16 +251,22 @@ def build(
     last = kept[-1].offset if last_offset is None else last_offset
     base_timestamp_ms = kept[0].timestamp_ms if kept else NO_TIMESTAMP
     max_timestamp_ms = max((record.timestamp_ms for record in kept), default=NO_TIMESTAMP)
-    body = bytearray()
-    for record in kept:
-        encoded = _encoded(record, first, base_timestamp_ms)
-        _write_varint(body, len(encoded))
-        body += encoded
     attributes: int = compression
     if transactional:
         attributes |= _TRANSACTIONAL
     if control:
         attributes |= _CONTROL
+    if log_append_time_ms is not None:
+        attributes |= _LOG_APPEND_TIME
+        max_timestamp_ms = log_append_time_ms
+    if delete_horizon_ms is not None:
+        attributes |= _DELETE_HORIZON
+        base_timestamp_ms = delete_horizon_ms
+    body = bytearray()
+    for record in kept:
+        encoded = _encoded(record, first, base_timestamp_ms)
+        _write_varint(body, len(encoded))
+        body += encoded
     header = _CHECKED_HEADER.pack(
         attributes,
         last - first,

@@ -4,6 +4,7 @@
     read        whole batches between two offsets
     truncate    what a new leader does not have
     retain      deletes old segments by time and size
+    compact     keeps the last record of every key (compaction.py)
     flush       what is written becomes what a loss of power cannot take
 
 Files beside those of the segments
@@ -27,9 +28,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from lossless.log.batch import Batch, Marker, Record, build_marker
+from lossless.log.compaction import Compaction
 from lossless.log.index import AbortedTransaction
 from lossless.log.leader_epochs import EpochEnd, LeaderEpochs
 from lossless.log.producers import CompletedTransaction, Duplicate, Producers, Refusal
@@ -52,6 +55,7 @@ class LogConfig:
     index_interval_bytes: int = 4096
     retention_ms: int | None = 7 * 24 * 3_600_000
     retention_bytes: int | None = None
+    delete_retention_ms: int = 24 * 3_600_000
     producer_id_expiration_ms: int = 24 * 3_600_000
     log_append_time: bool = False  # message.timestamp.type
 
@@ -193,7 +197,9 @@ class Log:
         active = self._segments[-1]
         is_old = active.size > 0 and (now_ms - active.first_timestamp_ms > self.config.segment_ms)
         if is_old or active.is_full_for(batch, self.config.segment_bytes):
-            self._roll(batch.base_offset)
+            # A leader's compaction leaves gaps between batches; between segments they would look as
+            # if a crash had made them.
+            self._roll(self.log_end_offset)
 
     def _roll(self, base_offset: int) -> None:
         self._take_snapshot()
@@ -306,6 +312,31 @@ class Log:
             self.delete_before(start)
         self.producers.remove_expired(now_ms, self.config.producer_id_expiration_ms)
 
+    def compact(self, *, now_ms: int, high_watermark: int) -> None:
+        """Of every key the last record stays, in all that is closed, decided and flushed."""
+        end = min(self.last_stable_offset(high_watermark), self.recovery_point)
+        closed = [
+            segment
+            for segment, following in pairwise(self._segments)
+            if following.base_offset <= end
+        ]
+        compaction = Compaction.of(
+            (batch for segment in closed for batch in segment.batches(self._start)),
+            self.aborted_between(self._start, end),
+            self.producers,
+            now_ms=now_ms,
+            delete_retention_ms=self.config.delete_retention_ms,
+        )
+        self._move_start(self._start)  # the first segment may go, and says where the log starts
+        for segment in closed:
+            batches = list(segment.batches(self._start))
+            left = [batch for batch in map(compaction.apply, batches) if batch is not None]
+            if not left:
+                self._segments.remove(segment)
+                segment.remove()
+            elif left != batches:
+                segment.rewrite(left)
+
     def _is_old(self, segment: Segment, now_ms: int) -> bool:
         retention_ms = self.config.retention_ms
         return retention_ms is not None and now_ms - segment.max_timestamp_ms > retention_ms
@@ -347,9 +378,11 @@ class Log:
         epochs = LeaderEpochs.decode(self._all(EPOCHS))
         self._epochs = epochs or LeaderEpochs()
         bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
-        self._start = self._number(LOG_START, bases[0] if bases else 0)
-        self.recovery_point = self._number(RECOVERY_POINT, 0)
-        recovered = self._open_segments(bases, is_clean=is_clean)
+        start, flushed = self._number(LOG_START), self._number(RECOVERY_POINT)
+        self._start = start if start is not None else bases[0] if bases else 0
+        self.recovery_point = flushed or 0
+        # Who does not know what was flushed cannot tell a gap of compaction from one of a crash.
+        recovered = self._open_segments(bases, is_clean=is_clean, may_gap=flushed is None)
         while len(self._segments) > 1 and self._segments[0].next_offset <= self._start:
             self._segments.pop(0).remove()
         if not self._segments or self.log_end_offset < self._start:
@@ -367,7 +400,7 @@ class Log:
         indexed = next((s.base_offset for s in self._segments if s in recovered), end)
         self._replay(self._load_snapshot(indexed), recovered)
 
-    def _open_segments(self, bases: list[int], *, is_clean: bool) -> list[Segment]:
+    def _open_segments(self, bases: list[int], *, is_clean: bool, may_gap: bool) -> list[Segment]:
         """Opens or recovers each; what follows a segment that lost its end is removed."""
         recovered = []
         for number, base_offset in enumerate(bases):
@@ -380,8 +413,8 @@ class Log:
             # The epochs of a whole segment are known, and assigning old ones forgets later ones.
             cut = segment.recover(_nothing if is_whole else self._assign)
             recovered.append(segment)
-            is_short = not is_whole and following not in (None, segment.next_offset)
-            if cut or is_short:
+            has_gap = following not in (None, segment.next_offset)
+            if cut or (has_gap and not is_whole and not may_gap):
                 for lost in bases[number + 1 :]:
                     self._segment(lost).remove()
                 break
@@ -423,9 +456,9 @@ class Log:
             if name.endswith(SNAPSHOT_SUFFIX)
         ]
 
-    def _number(self, name: str, otherwise: int) -> int:
+    def _number(self, name: str) -> int | None:
         text = self._all(name)
-        return int(text) if text.isdigit() else otherwise
+        return int(text) if text.isdigit() else None
 
     def _all(self, name: str) -> bytes:
         return self._store.read(name, 0, self._store.size(name))

@@ -85,6 +85,10 @@ class Producer:
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    @property
+    def last_offset(self) -> int | None:
+        return self.batches[-1].last_offset if self.batches else None
+
     def continue_as(self, epoch: int) -> None:
         if epoch != self.epoch:
             self.epoch = epoch

@@ -12,7 +12,7 @@ is not whole, the file is cut there, and the indexes are written anew.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import dropwhile
 from typing import NamedTuple
 
@@ -142,6 +142,19 @@ class Segment:
         self._forget()
         self.size = place.position
         self._read_end()
+
+    def rewrite(self, batches: Iterable[Batch]) -> None:
+        """Other batches with the same offsets, or fewer. A crash leaves the old ones or the new.
+
+        The indexes go first, because they fit only the old; without them readers begin at the
+        start. What was aborted stays known as long as the old batches may be there.
+        """
+        self._offsets.truncate(self.base_offset)
+        self._times.truncate(self.base_offset)
+        self._store.replace(self._name, b"".join(batch.data for batch in batches))
+        self._forget()
+        while (batch := self._whole_batch_at(self.size)) is not None:
+            self._note(batch)
 
     def remove(self) -> None:
         for suffix in (LOG_SUFFIX, ".index", ".timeindex", ".txnindex"):
