@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import SMALL, Dead, MortalStore, opened
 
-from lossless.log.batch import Compression, Marker, MarkerKind, Record, build
+from lossless.log.batch import Marker, MarkerKind, Record, build
+from lossless.log.compression import Compression
 from lossless.log.log import Appended, Log
 from lossless.log.memory import MemoryStore
 from lossless.log.producers import Duplicate

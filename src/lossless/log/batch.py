@@ -15,12 +15,18 @@ because it cuts timestamps to whole seconds and parses every record of a batch t
 from __future__ import annotations
 
 import enum
-import gzip
 import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from crc32c import crc32c
+
+from lossless.log.compression import (
+    CannotDecompress,
+    Compression,
+    compressed,
+    decompressed,
+)
 
 MAGIC = 2
 NO_PRODUCER_ID = -1
@@ -52,14 +58,6 @@ _MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 
 class CorruptBatch(ValueError):
     """The bytes are not a batch: cut off, or changed since they were written."""
-
-
-class Compression(enum.IntEnum):
-    NONE = 0
-    GZIP = 1
-    SNAPPY = 2
-    LZ4 = 3
-    ZSTD = 4
 
 
 class MarkerKind(enum.IntEnum):
@@ -157,7 +155,10 @@ class Batch(NamedTuple):
         return parse(bytes(changed))
 
     def records(self) -> Iterator[Record]:
-        body = _decompressed(self.compression, self.data[HEADER_SIZE:])
+        try:
+            body = decompressed(self.compression, self.data[HEADER_SIZE:])
+        except CannotDecompress as error:
+            raise CorruptBatch(f"batch {self.base_offset}: {error}") from error
         reader = _Reader(body)
         for _ in range(self.records_count):
             end = reader.varint() + reader.position
@@ -277,7 +278,7 @@ def build(
         base_sequence,
         len(kept),
     )
-    checked = header + _compressed(compression, bytes(body))
+    checked = header + compressed(compression, bytes(body))
     place = _PLACE.pack(first, len(checked) + _CHECKED_FROM - LENGTH_END, leader_epoch)
     return parse(place + struct.pack(">bI", MAGIC, crc32c(checked)) + checked)
 
@@ -358,29 +359,3 @@ class _Reader:
         if self.position > len(self._data):
             raise CorruptBatch("a value is cut off")
         return bytes(self._data[start : self.position])
-
-
-# Compression: brokers keep batches as they came, so only compaction and markers come here.
-
-
-def _compressed(compression: Compression, body: bytes) -> bytes:
-    match compression:
-        case Compression.NONE:
-            return body
-        case Compression.GZIP:
-            return gzip.compress(body, mtime=0)
-        case _:
-            raise NotImplementedError(f"{compression.name.lower()} batches are not written here")
-
-
-def _decompressed(compression: Compression, body: bytes) -> bytes:
-    match compression:
-        case Compression.NONE:
-            return body
-        case Compression.GZIP:
-            try:
-                return gzip.decompress(body)
-            except (OSError, EOFError) as error:
-                raise CorruptBatch(f"not gzip: {error}") from error
-        case _:
-            raise NotImplementedError(f"records of {compression.name.lower()} cannot be read here")

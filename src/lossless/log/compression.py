@@ -1,0 +1,104 @@
+"""How the records of a batch are compressed, as Kafka's clients do it.
+
+A log keeps batches as they came. Only whoever looks at records comes here: compaction, and the
+search for a time within a batch.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator
+
+import cramjam
+
+ZSTD_LEVEL = 3  # Kafka's default
+
+# Java's snappy library cuts its input into blocks, each with its length before it.
+_XERIAL = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)  # version, compatible version
+_BLOCK_LENGTH = struct.Struct(">i")
+_BLOCK_BYTES = 32 * 1024
+
+# Java's clients read LZ4 frames of independent blocks only, and cramjam's own depend on each other:
+# version 1, independent blocks of at most 64 KiB, and the checksum of these two bytes.
+_LZ4_FRAME = bytes.fromhex("04224d18 60 40 82")
+_LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_LENGTH = struct.Struct("<I")
+_LZ4_STORED = 0x80000000  # the block is as it was
+
+
+class Compression(enum.IntEnum):
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class CannotDecompress(ValueError):
+    """The bytes are not what they are said to be."""
+
+
+def compressed(kind: Compression, body: bytes) -> bytes:
+    match kind:
+        case Compression.NONE:
+            return body
+        case Compression.GZIP:
+            return bytes(cramjam.gzip.compress(body))
+        case Compression.SNAPPY:
+            return b"".join(_snappy_blocks(body))
+        case Compression.LZ4:
+            return b"".join(_lz4_frame(body))
+        case _:
+            return bytes(cramjam.zstd.compress(body, level=ZSTD_LEVEL))
+
+
+def decompressed(kind: Compression, body: bytes) -> bytes:
+    try:
+        match kind:
+            case Compression.NONE:
+                return body
+            case Compression.GZIP:
+                return bytes(cramjam.gzip.decompress(body))
+            case Compression.SNAPPY:
+                return _from_snappy(body)
+            case Compression.LZ4:
+                return bytes(cramjam.lz4.decompress(body))
+            case _:
+                return bytes(cramjam.zstd.decompress(body))
+    except (cramjam.DecompressionError, struct.error) as error:
+        raise CannotDecompress(f"not {kind.name.lower()}: {error}") from error
+
+
+def _snappy_blocks(body: bytes) -> Iterator[bytes]:
+    yield _XERIAL
+    for start in range(0, len(body), _BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(body[start : start + _BLOCK_BYTES]))
+        yield _BLOCK_LENGTH.pack(len(block))
+        yield block
+
+
+def _lz4_frame(body: bytes) -> Iterator[bytes]:
+    yield _LZ4_FRAME
+    for start in range(0, len(body), _LZ4_BLOCK_BYTES):
+        plain = body[start : start + _LZ4_BLOCK_BYTES]
+        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        if len(block) < len(plain):
+            yield _LZ4_LENGTH.pack(len(block)) + block
+        else:
+            yield _LZ4_LENGTH.pack(len(plain) | _LZ4_STORED) + plain
+    yield _LZ4_LENGTH.pack(0)
+
+
+def _from_snappy(body: bytes) -> bytes:
+    """Blocks as Java's clients write them, or a single one without a frame, as librdkafka does."""
+    if not body.startswith(_XERIAL[:8]):
+        return bytes(cramjam.snappy.decompress_raw(body))
+    position = len(_XERIAL)
+    blocks = []
+    while position < len(body):
+        (size,) = _BLOCK_LENGTH.unpack_from(body, position)
+        position += _BLOCK_LENGTH.size
+        blocks.append(bytes(cramjam.snappy.decompress_raw(body[position : position + size])))
+        position += size
+    return b"".join(blocks)
