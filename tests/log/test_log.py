@@ -287,6 +287,15 @@ def test_old_segments_go_and_nothing_uncommitted_does(store: MemoryStore) -> Non
     assert opened(store).log_end_offset == 20
 
 
+def test_what_has_no_time_does_not_age(store: MemoryStore) -> None:
+    log = opened(store, replace(SMALL, retention_ms=100, segment_ms=100))
+    for _ in range(2):
+        log.append(batch(timestamp_ms=-1), leader_epoch=0, now_ms=1_000_000)
+    assert log.segment_base_offsets == [0]
+    log.retain(now_ms=1_000_000, high_watermark=2)
+    assert log.log_start_offset == 0
+
+
 def test_the_log_is_kept_to_a_size(store: MemoryStore) -> None:
     log = opened(store, replace(SMALL, retention_bytes=600))
     fill(log, 30)

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from lossless.log.batch import Batch, Marker, Record, build_marker
+from lossless.log.batch import NO_TIMESTAMP, Batch, Marker, Record, build_marker
 from lossless.log.compaction import Compaction
 from lossless.log.index import AbortedTransaction
 from lossless.log.leader_epochs import EpochEnd, LeaderEpochs
@@ -195,7 +195,7 @@ class Log:
 
     def _roll_if_due(self, batch: Batch, now_ms: int) -> None:
         active = self._segments[-1]
-        is_old = active.size > 0 and (now_ms - active.first_timestamp_ms > self.config.segment_ms)
+        is_old = _is_older(active.first_timestamp_ms, now_ms, self.config.segment_ms)
         if is_old or active.is_full_for(batch, self.config.segment_bytes):
             # A leader's compaction leaves gaps between batches; between segments they would look as
             # if a crash had made them.
@@ -339,7 +339,9 @@ class Log:
 
     def _is_old(self, segment: Segment, now_ms: int) -> bool:
         retention_ms = self.config.retention_ms
-        return retention_ms is not None and now_ms - segment.max_timestamp_ms > retention_ms
+        return retention_ms is not None and _is_older(
+            segment.max_timestamp_ms, now_ms, retention_ms
+        )
 
     def _is_enough(self, size: int) -> bool:
         return self.config.retention_bytes is not None and size >= self.config.retention_bytes
@@ -465,6 +467,11 @@ class Log:
 
     def _segment(self, base_offset: int) -> Segment:
         return Segment(self._store, base_offset, self.config.index_interval_bytes)
+
+
+def _is_older(timestamp_ms: int, now_ms: int, age_ms: int) -> bool:
+    """What has no time has no age."""
+    return timestamp_ms != NO_TIMESTAMP and now_ms - timestamp_ms > age_ms
 
 
 def _nothing(_batch: Batch) -> None:
