@@ -1,4 +1,4 @@
-"""What tests share: one Spark session for the whole run, started when the first test asks."""
+"""What tests share: no deadlines, and one Spark session, started when the first test asks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,6 +17,10 @@ pytest_plugins = ["postgres_server"]
 # A shell that starts the tests in the background has them ignore Ctrl-C, and every command that
 # they start would ignore it too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No test is about time, and a machine may be busy.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

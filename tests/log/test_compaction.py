@@ -226,7 +226,7 @@ values = st.none() | st.binary(min_size=1, max_size=60)
 keyed = st.lists(st.lists(st.tuples(keys, values), min_size=1, max_size=4), max_size=25)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(keyed, st.integers(0, 25))
 def test_who_reads_to_the_end_knows_the_same(
     batches: list[list[tuple[bytes, bytes | None]]], compact_after: int

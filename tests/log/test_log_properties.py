@@ -141,7 +141,7 @@ def require_readable(log: Log) -> None:
         assert log.epoch_at(first) == one.leader_epoch
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(operations)
 def test_the_two_stores_agree(todo: list[Operation]) -> None:
     folder = Path(tempfile.mkdtemp())
@@ -159,7 +159,7 @@ def test_the_two_stores_agree(todo: list[Operation]) -> None:
         shutil.rmtree(folder)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(operations)
 def test_a_process_that_dies_loses_nothing(todo: list[Operation]) -> None:
     player = Player(MemoryStore())
@@ -171,7 +171,7 @@ def test_a_process_that_dies_loses_nothing(todo: list[Operation]) -> None:
     require_readable(again)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(operations, st.randoms(use_true_random=False))
 def test_a_loss_of_power_leaves_a_prefix_with_all_that_was_flushed(
     todo: list[Operation], random: Random
@@ -196,7 +196,7 @@ def is_prefix(log: Log, written: list[Batch]) -> bool:
     return found == expected[: len(found)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(operations, st.integers(1, 12), st.booleans(), st.randoms(use_true_random=False))
 def test_dying_within_an_operation_leaves_a_prefix(
     todo: list[Operation], step: int, loses_power: bool, random: Random
