@@ -476,6 +476,20 @@ def test_damage_in_what_was_flushed_is_noticed_by_whoever_reads_it(store: Memory
         again.read(0, end_offset=10, bytes_max=100)
 
 
+def test_damage_in_what_was_flushed_stops_the_log_and_changes_nothing(store: MemoryStore) -> None:
+    log = opened(store)
+    fill(log, 10)
+    log.flush()
+    first = f"{0:020d}.log"
+    store.damage(first, 100)
+    store.remove(f"{0:020d}.index")
+    store.append(f"{0:020d}.timeindex", b"?")  # so that the segment has to be read
+    sizes = {name: store.size(name) for name in store.names() if name.endswith(".log")}
+    with pytest.raises(CorruptBatch, match="though it was flushed"):
+        opened(store)
+    assert {name: store.size(name) for name in sizes} == sizes
+
+
 def test_a_full_disk_is_told_and_the_log_opens_again(store: MemoryStore) -> None:
     log = opened(store)
     fill(log, 5)

@@ -12,6 +12,7 @@ import kio.records.readers
 import kio.records.schema
 import kio.records.writers
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -196,8 +197,6 @@ def test_a_marker_that_says_nothing_is_corrupt(batch: Batch, what: str) -> None:
 
 def resealed(batch: Batch, body: bytes, *, count: int | None = None) -> Batch:
     """The batch with another body, as a broken producer would send it: the checksum is right."""
-    from crc32c import crc32c
-
     header = bytearray(batch.data[:HEADER_SIZE])
     struct.pack_into(">i", header, HEADER_SIZE - 4, batch.records_count if count is None else count)
     struct.pack_into(">i", header, 8, HEADER_SIZE - 12 + len(body))
@@ -262,3 +261,38 @@ def test_snappy_that_is_cut_off_is_corrupt() -> None:
     batch = build([Record(0, 0, None, b"v")], compression=Compression.SNAPPY)
     with pytest.raises(CorruptBatch, match="not snappy"):
         list(resealed(batch, batch.data[HEADER_SIZE:] + b"\0").records())
+
+
+def test_a_compression_that_does_not_exist_is_corrupt() -> None:
+    data = bytearray(GOOD.data)
+    struct.pack_into(">h", data, 21, 5)
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+    with pytest.raises(CorruptBatch, match="no known compression: 5"):
+        list(parse(bytes(data)).records())
+
+
+def test_a_snappy_block_without_bytes_is_corrupt() -> None:
+    batch = build([Record(0, 0, None, b"v")], compression=Compression.SNAPPY)
+    frame = batch.data[HEADER_SIZE:][:16]
+    for size in (0, -8):
+        with pytest.raises(CorruptBatch, match=f"a block of {size} bytes"):
+            list(resealed(batch, frame + struct.pack(">i", size) + b"x").records())
+
+
+def test_an_empty_control_batch_is_corrupt() -> None:
+    with pytest.raises(CorruptBatch, match="is empty"):
+        resealed(control(b""), b"", count=0).marker()
+
+
+def test_a_header_that_is_no_utf_8_comes_out_as_it_went_in() -> None:
+    # Length 9, then attributes, time, offset, no key, no value, one header: a name of one byte.
+    batch = resealed(GOOD, bytes([18, 0, 0, 0, 1, 1, 2, 2, 0xFF, 1]))
+    [record] = batch.records()
+    again = build([record])
+    assert again.data[HEADER_SIZE:] == batch.data[HEADER_SIZE:]
+
+
+def test_a_header_without_a_name_is_corrupt() -> None:
+    batch = resealed(GOOD, bytes([16, 0, 0, 0, 1, 1, 2, 1, 1]))
+    with pytest.raises(CorruptBatch, match="has no name"):
+        list(batch.records())

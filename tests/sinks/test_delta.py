@@ -344,6 +344,34 @@ def test_staged_files_that_vanished_are_not_committed(driver: Driver, path: str)
     assert driver.sink.ledger() == driver.head
 
 
+def test_copies_of_letters_that_vanished_are_not_committed(driver: Driver, path: str) -> None:
+    staged = driver.stage([(0, 0)], [(0, 1)])
+    for file in parquet_files(f"{path}_dlt"):
+        (Path(f"{path}_dlt") / file).unlink()
+    with pytest.raises(SinkUnavailable, match="lost files after the batch was staged"):
+        driver.commit(staged)
+    assert driver.sink.ledger() == driver.head
+
+
+def test_letters_for_a_table_that_has_changed_since_are_staged_again(
+    spark: SparkSession, driver: Driver, path: str
+) -> None:
+    staged = driver.stage([(0, 0)], [(0, 1)])
+    spark.sql(f"ALTER TABLE delta.`{path}_dlt` ADD COLUMN note STRING")
+    with pytest.raises(SinkUnavailable, match="got other columns or properties"):
+        driver.commit(staged)
+    assert driver.sink.ledger() == driver.head
+    driver.commit(driver.stage([(0, 0)], [(0, 1)]))
+    assert driver.contents == ([(0, 0)], [(0, 1)])
+
+
+def test_letters_that_cannot_be_copied_fail_the_batch(driver: Driver, path: str) -> None:
+    Path(f"{path}_dlt").write_text("not a folder")
+    with pytest.raises(SinkUnavailable, match="staging rows for"):
+        driver.stage([(0, 0)], [(0, 1)])
+    assert driver.sink.ledger() == driver.head
+
+
 def test_a_commit_that_fails_on_the_way_is_unknown_and_can_be_tried_again(
     driver: Driver, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ MAGIC = 2
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
+SEQUENCE_MAX = 0x7FFFFFFF
 NO_TIMESTAMP = -1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -109,11 +110,14 @@ class Batch(NamedTuple):
     @property
     def last_sequence(self) -> int:
         """Sequences count up to 2^31 - 1 and begin again at 0."""
-        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
 
     @property
     def compression(self) -> Compression:
-        return Compression(self.attributes & _COMPRESSION)
+        kind = self.attributes & _COMPRESSION
+        if kind > max(Compression):
+            raise CorruptBatch(f"batch {self.base_offset} has no known compression: {kind}")
+        return Compression(kind)
 
     @property
     def has_log_append_time(self) -> bool:
@@ -166,10 +170,7 @@ class Batch(NamedTuple):
             timestamp_ms = self.base_timestamp_ms + reader.varint()
             offset = self.base_offset + reader.varint()
             key, value = reader.bytes_or_none(), reader.bytes_or_none()
-            headers = tuple(
-                ((reader.bytes_or_none() or b"").decode(), reader.bytes_or_none())
-                for _ in range(reader.varint())
-            )
+            headers = tuple((reader.name(), reader.bytes_or_none()) for _ in range(reader.varint()))
             if reader.position != end:
                 raise CorruptBatch(f"record at offset {offset} does not end where it says")
             if self.has_log_append_time:
@@ -180,7 +181,9 @@ class Batch(NamedTuple):
 
     def marker(self) -> Marker | None:
         """What a control batch says of a transaction; None for other kinds of control."""
-        record = next(self.records())
+        record = next(self.records(), None)
+        if record is None:
+            raise CorruptBatch(f"control batch {self.base_offset} is empty")
         if record.key is None or len(record.key) < _MARKER_KEY.size:
             raise CorruptBatch(f"control record at offset {record.offset} has no type")
         _, kind = _MARKER_KEY.unpack_from(record.key)
@@ -312,7 +315,7 @@ def _encoded(record: Record, base_offset: int, base_timestamp_ms: int) -> bytear
     _write_bytes(encoded, record.value)
     _write_varint(encoded, len(record.headers))
     for name, value in record.headers:
-        _write_bytes(encoded, name.encode())
+        _write_bytes(encoded, name.encode(errors="surrogateescape"))
         _write_bytes(encoded, value)
     return encoded
 
@@ -359,3 +362,10 @@ class _Reader:
         if self.position > len(self._data):
             raise CorruptBatch("a value is cut off")
         return bytes(self._data[start : self.position])
+
+    def name(self) -> str:
+        """Of a header. Bytes that are no UTF-8 survive, and come out as they went in."""
+        name = self.bytes_or_none()
+        if name is None:
+            raise CorruptBatch("a header has no name")
+        return name.decode(errors="surrogateescape")

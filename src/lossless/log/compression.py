@@ -98,6 +98,8 @@ def _from_snappy(body: bytes) -> bytes:
     blocks = []
     while position < len(body):
         (size,) = _BLOCK_LENGTH.unpack_from(body, position)
+        if size <= 0:
+            raise CannotDecompress(f"not snappy: a block of {size} bytes")
         position += _BLOCK_LENGTH.size
         blocks.append(bytes(cramjam.snappy.decompress_raw(body[position : position + size])))
         position += size

@@ -77,7 +77,8 @@ class UnexpectedOffset(ValueError):
 
 
 class Log:
-    """Opening recovers: whatever is in the store, this makes a log of it."""
+    """Opening recovers: whatever a crash left in the store, this makes a log of it. CorruptBatch
+    if what was flushed is damaged: such a replica is to be fetched anew, not shortened."""
 
     def __init__(self, store: Store, config: LogConfig | None = None) -> None:
         self._store = store
@@ -412,11 +413,13 @@ class Log:
             is_whole = is_clean or (following is not None and following <= self.recovery_point)
             if is_whole and segment.load():
                 continue
-            # The epochs of a whole segment are known, and assigning old ones forgets later ones.
-            cut = segment.recover(_nothing if is_whole else self._assign)
             recovered.append(segment)
+            if is_whole:
+                segment.rebuild()
+                continue
+            cut = segment.recover(self._assign)
             has_gap = following not in (None, segment.next_offset)
-            if cut or (has_gap and not is_whole and not may_gap):
+            if cut or (has_gap and not may_gap):
                 for lost in bases[number + 1 :]:
                     self._segment(lost).remove()
                 break
@@ -472,7 +475,3 @@ class Log:
 def _is_older(timestamp_ms: int, now_ms: int, age_ms: int) -> bool:
     """What has no time has no age."""
     return timestamp_ms != NO_TIMESTAMP and now_ms - timestamp_ms > age_ms
-
-
-def _nothing(_batch: Batch) -> None:
-    """For batches that there is nothing to learn from."""

@@ -21,10 +21,16 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from lossless.log.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, Batch, Marker, MarkerKind
+from lossless.log.batch import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    SEQUENCE_MAX,
+    Batch,
+    Marker,
+    MarkerKind,
+)
 
 BATCHES_MAX = 5  # that a producer may have in flight, and that are remembered
-SEQUENCE_MAX = 0x7FFFFFFF
 SNAPSHOT_VERSION = 1
 
 _SNAPSHOT_HEADER = struct.Struct(">hI")  # version, and the CRC-32C of what follows

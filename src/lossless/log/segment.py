@@ -6,7 +6,8 @@
     00000000000000004711.txnindex     aborted transactions
 
 The batches are the truth. After an unclean stop they are read from the start up to the first that
-is not whole, the file is cut there, and the indexes are written anew.
+is not whole, the file is cut there, and the indexes are written anew. Damage in what was flushed is
+no crash's doing: then nothing is cut, and the log does not open.
 """
 
 from __future__ import annotations
@@ -74,21 +75,34 @@ class Segment:
         self._read_end()
         return True
 
+    def rebuild(self) -> None:
+        """The indexes of a segment that was flushed, anew. CorruptBatch if it is not whole."""
+        if self._scan():
+            raise CorruptBatch(f"{self._name} is damaged at {self.size}, though it was flushed")
+
     def recover(self, visit: Callable[[Batch], None]) -> int:
         """Keeps what is whole and writes the indexes anew; how many bytes were cut off.
 
         `visit` sees every batch that is kept, in order.
         """
-        self._offsets.truncate(self.base_offset)
-        self._times.truncate(self.base_offset)
+        cut = self._scan(visit)
+        self._store.truncate(self._name, self.size)
+        return cut
+
+    def _scan(self, visit: Callable[[Batch], None] | None = None) -> int:
+        """Reads the batches from the start and indexes them; how many bytes are none at the end."""
         self.aborted.truncate(self.base_offset)
+        self._drop_indexes()
         self._forget()
         while (batch := self._whole_batch_at(self.size)) is not None:
             self._note(batch)
-            visit(batch)
-        cut = self._store.size(self._name) - self.size
-        self._store.truncate(self._name, self.size)
-        return cut
+            if visit is not None:
+                visit(batch)
+        return self._store.size(self._name) - self.size
+
+    def _drop_indexes(self) -> None:
+        self._offsets.truncate(self.base_offset)
+        self._times.truncate(self.base_offset)
 
     def _whole_batch_at(self, position: int) -> Batch | None:
         start = self._store.read(self._name, position, LENGTH_END)
@@ -149,11 +163,11 @@ class Segment:
         The indexes go first, because they fit only the old; without them readers begin at the
         start. What was aborted stays known as long as the old batches may be there.
         """
-        self._offsets.truncate(self.base_offset)
-        self._times.truncate(self.base_offset)
-        self._store.replace(self._name, b"".join(batch.data for batch in batches))
+        left = list(batches)
+        self._drop_indexes()
+        self._store.replace(self._name, b"".join(batch.data for batch in left))
         self._forget()
-        while (batch := self._whole_batch_at(self.size)) is not None:
+        for batch in left:
             self._note(batch)
 
     def remove(self) -> None:
@@ -235,3 +249,4 @@ class Segment:
         self.size = self._unindexed_bytes = 0
         self.next_offset = self.base_offset
         self.first_timestamp_ms = self.max_timestamp_ms = NO_TIMESTAMP
+        self._max_timestamp_offset = self.base_offset
