@@ -287,6 +287,24 @@ def test_old_segments_go_and_nothing_uncommitted_does(store: MemoryStore) -> Non
     assert opened(store).log_end_offset == 20
 
 
+def test_a_segment_goes_only_when_its_last_record_is_committed(store: MemoryStore) -> None:
+    log = opened(store, replace(SMALL, retention_ms=100))
+    fill(log, 10)
+    second = log.segment_base_offsets[1]
+    log.retain(now_ms=1000, high_watermark=second - 1)
+    assert log.log_start_offset == 0
+    log.retain(now_ms=1000, high_watermark=second)
+    assert log.log_start_offset == second
+
+
+def test_an_empty_log_is_of_no_epoch(log: Log, store: MemoryStore) -> None:
+    fill(log, 2, leader_epoch=4)
+    log.delete_before(2)
+    for found in (log, opened(store)):
+        assert found.latest_epoch is None
+        assert found.end_of_epoch(4) is None
+
+
 def test_what_has_no_time_does_not_age(store: MemoryStore) -> None:
     log = opened(store, replace(SMALL, retention_ms=100, segment_ms=100))
     for _ in range(2):
