@@ -10,7 +10,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -33,9 +33,10 @@ class Marked:
 
     mark: str
     temporary: Path
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def start(self, *options: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        demo = subprocess.Popen(
             [sys.executable, "-m", "lossless", "demo", "--records", str(RECORDS), *options],
             env={**os.environ, MARK: self.mark, "TMPDIR": str(self.temporary)},
             stdout=subprocess.PIPE,
@@ -43,22 +44,29 @@ class Marked:
             text=True,
             start_new_session=True,
         )
+        self.started.append(demo)
+        return demo
 
-    def processes(self) -> list[psutil.Process]:
-        found = []
+    def processes(self) -> dict[psutil.Process, str]:
+        """With the command line of each. Any may die, or be a zombie, while it is looked at."""
+        found = {}
         for process in psutil.process_iter():
             try:
-                if (
-                    process.status() != psutil.STATUS_ZOMBIE
-                    and process.environ().get(MARK) == self.mark
-                ):
-                    found.append(process)
+                if process.environ().get(MARK) == self.mark:
+                    found[process] = " ".join(process.cmdline())
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
         return found
 
+    def stop(self) -> None:
+        for process in self.processes():
+            process.kill()
+        for demo in self.started:
+            with demo:
+                demo.kill()
+
     def assert_nothing_left(self) -> None:
-        assert self.processes() == []
+        assert self.processes() == {}
         assert list(self.temporary.iterdir()) == []
 
 
@@ -68,8 +76,7 @@ def marked(tmp_path: Path) -> Iterator[Marked]:
     temporary.mkdir()
     demo = Marked(uuid.uuid4().hex, temporary)
     yield demo
-    for process in demo.processes():
-        process.kill()
+    demo.stop()
 
 
 def test_everything_acknowledged_is_stored_once_though_leader_and_driver_die(
@@ -123,13 +130,10 @@ def test_ctrl_c_in_the_middle_leaves_nothing(marked: Marked) -> None:
 
     def in_the_middle() -> bool:
         """Three brokers, producers and a driver with its JVM are running."""
-        commands = [" ".join(process.cmdline()) for process in running()]
+        assert demo.poll() is None
+        commands = marked.processes().values()
         brokers = sum("kafka.Kafka" in command for command in commands)
         return brokers == 3 and any("org.apache.spark" in command for command in commands)
-
-    def running() -> list[psutil.Process]:
-        assert demo.poll() is None
-        return marked.processes()
 
     assert wait_until(in_the_middle, timeout_s=DEMO_S_MAX)
     demo.send_signal(signal.SIGINT)
