@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "resume": "resume",
     "run": "run",
     "audit": "audit",
+    "prove": "prove",
 }
 
 

@@ -50,6 +50,11 @@ class OffsetIndex:
         after = bisect_right(self._offsets, offset)
         return self._positions[after - 1] if after else 0
 
+    def floor_position(self, position: int) -> int:
+        """The last one at or below `position` where a batch is known to begin."""
+        after = bisect_right(self._positions, position)
+        return self._positions[after - 1] if after else 0
+
     @property
     def last_position(self) -> int:
         return self._positions[-1] if self._positions else 0

@@ -28,7 +28,10 @@ class EpochEnd(NamedTuple):
 
 
 class LeaderEpochs:
-    def __init__(self, entries: list[EpochStart] | None = None) -> None:
+    def __init__(
+        self, entries: list[EpochStart] | None = None, *, forgets_empty: bool = True
+    ) -> None:
+        self._forgets_empty = forgets_empty
         self._entries: list[EpochStart] = []
         for entry in entries or []:
             self.assign(*entry)
@@ -70,7 +73,8 @@ class LeaderEpochs:
     def truncate_from_end(self, end_offset: int) -> bool:
         """Forgets epochs that begin at `end_offset` or later. True if there were any."""
         before = len(self._entries)
-        while self._entries and self._entries[-1].start_offset >= end_offset:
+        first_gone = end_offset if self._forgets_empty else end_offset + 1
+        while self._entries and self._entries[-1].start_offset >= first_gone:
             self._entries.pop()
         return len(self._entries) < before
 
@@ -87,12 +91,13 @@ class LeaderEpochs:
         return "\n".join(["0", str(len(lines)), *lines, ""]).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> LeaderEpochs | None:
+    def decode(cls, data: bytes, *, forgets_empty: bool = True) -> LeaderEpochs | None:
         """None when it cannot be trusted: then the log itself is read."""
         try:
             version, count, *entries = (tuple(map(int, line.split())) for line in data.splitlines())
             if version != (0,) or count != (len(entries),):
                 return None
-            return cls([EpochStart(epoch, start_offset) for epoch, start_offset in entries])
+            starts = [EpochStart(epoch, start_offset) for epoch, start_offset in entries]
+            return cls(starts, forgets_empty=forgets_empty)
         except ValueError:
             return None

@@ -36,6 +36,7 @@ from lossless.log.compaction import Compaction
 from lossless.log.index import AbortedTransaction
 from lossless.log.leader_epochs import EpochEnd, LeaderEpochs
 from lossless.log.producers import CompletedTransaction, Duplicate, Producers, Refusal
+from lossless.log.rules import RULES, Rules
 from lossless.log.segment import LOG_SUFFIX, Segment, file_name
 from lossless.log.store import Store
 
@@ -44,6 +45,7 @@ LOG_START = "log-start-offset"
 RECOVERY_POINT = "recovery-point"
 CLEAN = "clean-shutdown"
 SNAPSHOT_SUFFIX = ".snapshot"
+RECALLED_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +82,9 @@ class Log:
     """Opening recovers: whatever a crash left in the store, this makes a log of it. CorruptBatch
     if what was flushed is damaged: such a replica is to be fetched anew, not shortened."""
 
-    def __init__(self, store: Store, config: LogConfig | None = None) -> None:
+    def __init__(self, store: Store, config: LogConfig | None = None, rules: Rules = RULES) -> None:
         self._store = store
+        self._rules = rules
         self.config = config or LogConfig()
         self.producers = Producers()
         self._undecided: list[CompletedTransaction] = []  # markers above the high watermark
@@ -275,7 +278,7 @@ class Log:
             segment.remove()
         self._move_start(offset)
         self._segments = [self._segment(offset)]
-        self._epochs = LeaderEpochs()
+        self._epochs = self._no_epochs()
         self._store.replace(EPOCHS, self._epochs.encode())
         self._set_recovery_point(offset)
         self._remove_snapshots(above=-1)
@@ -378,8 +381,10 @@ class Log:
         names = self._store.names()
         is_clean = CLEAN in names
         self._store.remove(CLEAN)
-        epochs = LeaderEpochs.decode(self._all(EPOCHS))
-        self._epochs = epochs or LeaderEpochs()
+        epochs = LeaderEpochs.decode(
+            self._all(EPOCHS), forgets_empty=self._rules.empty_epochs_forgotten
+        )
+        self._epochs = epochs or self._no_epochs()
         bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
         start, flushed = self._number(LOG_START), self._number(RECOVERY_POINT)
         self._start = start if start is not None else bases[0] if bases else 0
@@ -397,7 +402,8 @@ class Log:
         end = self.log_end_offset
         self._epochs.truncate_from_start(self._start)
         self._epochs.truncate_from_end(end)
-        self._set_recovery_point(min(self.recovery_point, end))
+        is_flushed_to = self.recovery_point if self._rules.recovery_point_after_flush else end
+        self._set_recovery_point(min(is_flushed_to, end))
         self._remove_snapshots(above=end)
         # Up to there the indexes of aborted transactions are whole.
         indexed = next((s.base_offset for s in self._segments if s in recovered), end)
@@ -425,6 +431,9 @@ class Log:
                 break
         return recovered
 
+    def _no_epochs(self) -> LeaderEpochs:
+        return LeaderEpochs(forgets_empty=self._rules.empty_epochs_forgotten)
+
     def _assign(self, batch: Batch) -> None:
         self._epochs.assign(batch.leader_epoch, batch.base_offset)
 
@@ -444,9 +453,20 @@ class Log:
                 found = Producers.decode(self._all(file_name(offset, SNAPSHOT_SUFFIX)))
                 if found is not None:
                     self.producers = found
+                    self._recall(offset)
                     return offset
         self.producers = Producers()
         return self._segments[0].base_offset
+
+    def _recall(self, offset: int) -> None:
+        """A snapshot has the last batch of each producer, and a producer may have five under way:
+        what lies before the snapshot fills in the others. Kafka does without, and takes what is
+        sent again after a restart for out of order."""
+        if self._rules.batches_recalled:
+            for segment in self._segments:
+                if segment.base_offset < offset <= segment.next_offset:
+                    recent = segment.tail(RECALLED_BYTES)
+                    self.producers.recall(batch for batch in recent if batch.last_offset < offset)
 
     def _remove_snapshots(self, *, above: int | None = None, below: int = 0) -> None:
         for offset in self._snapshots():

@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -70,6 +71,12 @@ class SentBatch(NamedTuple):
     @property
     def base_offset(self) -> int:
         return self.last_offset - self.offset_delta
+
+
+def _sent(batch: Batch) -> SentBatch:
+    return SentBatch(
+        batch.last_sequence, batch.last_offset, batch.last_offset_delta, batch.max_timestamp_ms
+    )
 
 
 class CompletedTransaction(NamedTuple):
@@ -157,14 +164,7 @@ class Producers:
             known = self._by_id.setdefault(batch.producer_id, Producer())
             known.continue_as(batch.producer_epoch)
             known.last_timestamp_ms = batch.max_timestamp_ms
-            known.batches.append(
-                SentBatch(
-                    batch.last_sequence,
-                    batch.last_offset,
-                    batch.last_offset_delta,
-                    batch.max_timestamp_ms,
-                )
-            )
+            known.batches.append(_sent(batch))
             if batch.is_transactional and known.transaction_first_offset is None:
                 known.transaction_first_offset = batch.base_offset
         return None
@@ -180,6 +180,19 @@ class Producers:
         return CompletedTransaction(
             batch.producer_id, first_offset, batch.last_offset, marker.kind is MarkerKind.ABORT
         )
+
+    def recall(self, batches: Iterable[Batch]) -> None:
+        """Fills in, behind the last batch of each producer, those that were before it."""
+        before: dict[int, deque[SentBatch]] = {}
+        for batch in batches:
+            known = self._by_id.get(batch.producer_id)
+            if batch.has_sequence and known is not None and known.epoch == batch.producer_epoch:
+                sent = before.setdefault(batch.producer_id, deque(maxlen=BATCHES_MAX))
+                sent.append(_sent(batch))
+        for producer_id, sent in before.items():
+            known = self._by_id[producer_id]
+            if known.batches and sent[-1].last_offset == known.batches[-1].last_offset:
+                known.batches = sent
 
     def first_open_offset(self) -> int | None:
         """Where the oldest transaction begins that has no marker yet."""

@@ -203,6 +203,11 @@ class Segment:
         for place in self._places_from(offset):
             yield parse(self._store.read(self._name, place.position, place.size))
 
+    def tail(self, bytes_max: int) -> Iterator[Batch]:
+        """The last batches, as far back as an entry of the index allows."""
+        for place in self._places(self._offsets.floor_position(self.size - bytes_max)):
+            yield parse(self._store.read(self._name, place.position, place.size))
+
     def at_or_after(self, timestamp_ms: int) -> Iterator[Batch]:
         """The batches with a record that late, in the order of the log."""
         if self.max_timestamp_ms >= timestamp_ms:

@@ -1,0 +1,228 @@
+"""`lossless prove`: the exact settings in a deterministic simulator, faults explored."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from lossless.cli import options
+from lossless.cli.console import stderr, stdout
+from lossless.errors import EXIT_KEPT, BadInput
+from lossless.simulator.options import FAULT_NAMES, OPTIONS, changed, kinds_of, pairs_of
+
+if TYPE_CHECKING:
+    from lossless.simulator.exploring import Exploration
+    from lossless.simulator.run import Result
+    from lossless.simulator.settings import Settings
+
+PROMISED = "lost,unseen,unprocessed,duplicate,inconsistent offset,precommitted read,reordered,stuck"
+_SHOWN = {
+    "brokers": "How many brokers.",
+    "rf": "Replication factor.",
+    "min-isr": "min.insync.replicas.",
+    "acks": "What producers wait for.",
+    "unclean": "unclean.leader.election.enable.",
+    "idempotent": "enable.idempotence.",
+    "in-flight": "max.in.flight.requests.per.connection.",
+    "client": "Whose clients.",
+    "commit": "When consumers commit: after processing, before, or by themselves (auto).",
+    "reset": "auto.offset.reset.",
+    "flush-before-ack": "flush.messages=1.",
+}
+
+
+def _setting_options(function: click.decorators.FC) -> click.decorators.FC:
+    for name, text in reversed(_SHOWN.items()):
+        accepted = OPTIONS[name].accepted
+        function = click.option(f"--{name}", metavar=accepted.replace(", ", "|"), help=text)(
+            function
+        )
+    return function
+
+
+@click.command(
+    epilog="Verdicts: VALID (a stated scope was exhausted) and UNREFUTED (nothing in so many "
+    "schedules) end with 0, INVALID (with the run that shows it) with 1, UNKNOWN with 3."
+)
+@click.argument("scenarios", nargs=-1, type=click.Path(path_type=Path), metavar="[SCENARIO]...")
+@_setting_options
+@click.option("--faults", metavar="FAULT,...", help=f"Of {', '.join(FAULT_NAMES)}.")
+@click.option(
+    "--set",
+    "more",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help=f"Any other setting: {', '.join(name for name in OPTIONS if name not in _SHOWN)}.",
+)
+@click.option(
+    "--look-for", default=PROMISED, show_default=True, metavar="KIND,...", help="What is a failure."
+)
+@click.option("--seeds", type=click.IntRange(1), default=500, show_default=True, metavar="N")
+@click.option("--seed", type=click.IntRange(1), metavar="N", help="One run, told step by step.")
+@click.option("--whole", is_flag=True, help="Do not shrink what is found.")
+@click.option(
+    "--html",
+    "html_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also write the run as a sequence diagram to step through, one self-contained file.",
+)
+@click.option("--rewrite", is_flag=True, help="Write what scenarios print into their files.")
+@options.output_format
+def command(
+    scenarios: tuple[Path, ...],
+    faults: str | None,
+    more: tuple[str, ...],
+    look_for: str,
+    seeds: int,
+    seed: int | None,
+    whole: bool,
+    html_file: Path | None,
+    rewrite: bool,
+    output_format: str,
+    **given: str | None,
+) -> None:
+    """Look for a run in which these settings break the promise.
+
+    A cluster of the protocol's own machines is simulated, with clients and faults; the same seed is
+    the same run, on any machine. What is found is shrunk until nothing can be left out of it, and
+    told so that people can follow.
+
+    \b
+    lossless prove --acks 1 --faults broker-crash
+    lossless prove --brokers 3 --rf 3 --min-isr 1 --faults broker-crash,power-loss --seeds 2000
+    lossless prove --acks 1 --faults broker-crash --seed 7 --html run.html
+    lossless prove tests/scenarios/*.txt
+    """
+    if scenarios:
+        _run_scenarios(scenarios, rewrite)
+        return
+    from lossless.simulator.settings import Settings
+
+    pairs = [(name.replace("_", "-"), value) for name, value in given.items() if value is not None]
+    pairs += [("faults", faults or ",".join(FAULT_NAMES))]
+    pairs += pairs_of(" ".join(more), "--set")
+    settings = changed(Settings(), pairs, "lossless prove")
+    wanted = kinds_of(look_for, "--look-for")
+    exploration = _explore(settings, seeds, wanted) if seed is None else _one(settings, seed)
+    _tell(
+        exploration, wanted, whole=whole, is_one=seed is not None, as_json=output_format == "json"
+    )
+    if html_file is not None:
+        _write_page(exploration, wanted, html_file, whole=whole)
+    is_broken = exploration.found is not None and set(wanted) & set(exploration.found.kinds)
+    sys.exit(1 if is_broken else EXIT_KEPT)
+
+
+def _explore(settings: Settings, seeds: int, wanted: tuple[str, ...]) -> Exploration:
+    from lossless.simulator.exploring import explore
+
+    with _bar("schedules", seeds) as advance:
+        return explore(settings, range(1, seeds + 1), wanted, advance)
+
+
+def _one(settings: Settings, seed: int) -> Exploration:
+    from lossless.simulator.exploring import Exploration
+    from lossless.simulator.run import Run
+
+    result = Run(settings, seed).run()
+    return Exploration(1, len(result.steps), result)
+
+
+def _smallest(found: Result, wanted: tuple[str, ...], *, whole: bool) -> Result:
+    from lossless.simulator.shrinking import Shrinking
+
+    if whole or not set(wanted) & set(found.kinds):
+        return found
+    stderr.print(f"seed {found.seed} shows it; leaving out what is not needed", style="dim")
+    return Shrinking(found, wanted).shrink()
+
+
+def _tell(
+    exploration: Exploration, wanted: tuple[str, ...], *, whole: bool, is_one: bool, as_json: bool
+) -> None:
+    from lossless.simulator.telling import headline, told
+
+    result = exploration.found
+    if result is not None:
+        result = _smallest(result, wanted, whole=whole or is_one)
+    if as_json:
+        stdout.print_json(json.dumps(told(exploration, result, wanted)))
+        return
+    if result is not None:
+        from lossless.simulator.trace import as_text, trace
+
+        stdout.print(as_text(trace(result.settings, result.seed, result.plan)), markup=False)
+    stdout.print(headline(exploration, result, wanted), markup=False)
+
+
+def _write_page(
+    exploration: Exploration, wanted: tuple[str, ...], file: Path, *, whole: bool
+) -> None:
+    from lossless.simulator.page import page
+    from lossless.simulator.trace import trace
+
+    found = exploration.found
+    if found is None:
+        stderr.print("nothing was found, so there is nothing to draw", style="dim")
+        return
+    result = _smallest(found, wanted, whole=whole)
+    try:
+        text = page(trace(result.settings, result.seed, result.plan), f"seed {result.seed}")
+        file.write_text(text)
+    except OSError as error:
+        raise BadInput(f"--html {file}: {error.strerror}") from error
+    stderr.print(f"{file} shows it step by step", style="dim")
+
+
+def _run_scenarios(files: tuple[Path, ...], rewrite: bool) -> None:
+    from lossless.simulator.scenario import load, run
+
+    loaded = [load(file) for file in files]
+    differing = []
+    with _bar("scenarios", len(loaded)) as advance:
+        for number, scenario in enumerate(loaded, 1):
+            printed = run(scenario)
+            stdout.print(f"{scenario.name}: {scenario.title}", markup=False)
+            stdout.print(printed, markup=False)
+            if rewrite:
+                scenario.rewrite(printed)
+            elif printed != scenario.expected:
+                differing.append(scenario.name)
+            advance(number, 0)
+    if differing:
+        stderr.print(f"not as written down: {', '.join(differing)}", style="bold red")
+        sys.exit(1)
+    sys.exit(EXIT_KEPT)
+
+
+@contextmanager
+def _bar(what: str, total: int) -> Iterator[_Advance]:
+    """Only on a terminal, and gone when it is done."""
+    with Progress(
+        TextColumn(what),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=stderr,
+        transient=True,
+        disable=not stderr.is_terminal,
+    ) as progress:
+        task = progress.add_task(what, total=total)
+        yield _Advance(progress, task)
+
+
+class _Advance:
+    def __init__(self, progress: Progress, task: object) -> None:
+        self._progress = progress
+        self._task = task
+
+    def __call__(self, done: int, _steps: int) -> None:
+        self._progress.update(self._task, completed=done)  # type: ignore[arg-type]

@@ -1,0 +1,660 @@
+"""A broker: its replicas, what it fetches, whom it keeps waiting, and its standing with the
+controller.
+
+    starting     not registered yet; what its metadata says may be of another life
+    fenced       registered; leads nothing until the controller trusts it
+    running      active
+    stopping     leaders move away (controlled shutdown)
+    stopped      closed cleanly: the next start may say which broker epoch it had
+
+Invariants
+- Replicas act only on metadata that contains this process's own registration: before that a
+  restarted broker would take up a leadership that was given to its predecessor.
+- One fetch to each leader, and one change of a partition's in-sync set, is under way at a time.
+
+Rules learnt
+- A change of the in-sync set whose outcome is unknown stays pending: it may have happened. Only a
+  refusal that says so (INELIGIBLE_REPLICA) takes it back; everything else waits for the metadata.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from lossless.core.in_sync import Proposal
+from lossless.core.machine import Effects, Reply, Send, Token, merged
+from lossless.core.messages import (
+    CONSUMER,
+    AlterPartition,
+    AlterPartitionAnswer,
+    BrokerHeartbeat,
+    BrokerHeartbeatAnswer,
+    BrokerRegistration,
+    BrokerRegistrationAnswer,
+    DeleteRecords,
+    DeleteRecordsAnswer,
+    Error,
+    Fetch,
+    FetchAnswer,
+    Fetched,
+    ListOffsets,
+    ListOffsetsAnswer,
+    Metadata,
+    MetadataAnswer,
+    OffsetForLeaderEpoch,
+    OffsetForLeaderEpochAnswer,
+    PartitionLeader,
+    Produce,
+    ProduceAnswer,
+    Produced,
+    TopicPartition,
+    WriteTxnMarker,
+    WriteTxnMarkerAnswer,
+)
+from lossless.core.metadata import ConfigChanged, Image, PartitionChanged, TopicRemoved, decode
+from lossless.core.quorum import METADATA, Quorum, QuorumConfig
+from lossless.core.replica import ALL, Replica, ReplicaConfig, Role
+from lossless.log.log import Log, LogConfig
+from lossless.log.rules import RULES, Rules
+from lossless.log.store import Store
+
+CHECKPOINT = "replication-offset-checkpoint"
+CLEAN_SHUTDOWN = "clean-shutdown"
+NODE = "node"  # the store for what belongs to no log
+
+
+class Phase(enum.Enum):
+    STARTING = "starting"
+    FENCED = "fenced"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    heartbeat_ms: int = 2_000  # broker.heartbeat.interval.ms
+    fetch_wait_ms: int = 500  # replica.fetch.wait.max.ms
+    backoff_ms: int = 100
+    checkpoint_ms: int = 5_000  # replica.high.watermark.checkpoint.interval.ms
+    replica: ReplicaConfig = field(default_factory=ReplicaConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    quorum: QuorumConfig = field(default_factory=QuorumConfig)
+
+
+@dataclass(slots=True)
+class _WaitingProduce:
+    """Acknowledged by everybody in sync, or by nobody in time."""
+
+    token: Token
+    deadline_ms: int
+    done: dict[TopicPartition, Produced]
+    open: dict[TopicPartition, tuple[Produced, int, int]]  # with end offset and leader epoch
+    is_over: bool = False
+
+
+@dataclass(slots=True)
+class _WaitingFetch:
+    token: Token
+    source: int
+    deadline_ms: int
+    request: Fetch
+    is_over: bool = False
+
+
+class Broker:
+    def __init__(
+        self,
+        broker: int,
+        *,
+        voters: tuple[int, ...],
+        stores: Callable[[str], Store],
+        incarnation: int,
+        draw: Callable[[int], int],
+        config: BrokerConfig | None = None,
+        rules: Rules = RULES,
+        rack: str | None = None,
+    ) -> None:
+        self.broker = broker
+        self.config = config or BrokerConfig()
+        self.image = Image()
+        self.replicas: dict[TopicPartition, Replica] = {}
+        self.phase = Phase.STARTING
+        self.broker_epoch = -1
+        self._stores = stores
+        self._rules = rules
+        self._rack = rack
+        self._incarnation = incarnation
+        self._store = stores(NODE)
+        self.metadata_log = Log(stores(METADATA))
+        self.quorum = Quorum(
+            broker,
+            voters,
+            self.metadata_log,
+            self._store,
+            config=self.config.quorum,
+            draw=draw,
+        )
+        self._checkpoint = _read_checkpoint(self._store)
+        clean = self._store.read(CLEAN_SHUTDOWN, 0, 20)
+        self._previous_epoch = int(clean) if clean.isdigit() else -1
+        self._store.remove(CLEAN_SHUTDOWN)
+        self._is_asking = False  # a registration or a heartbeat is under way
+        self._ask_ms = 0
+        self._tick_ms = 0
+        self._checkpoint_ms = 0
+        self._fetching: set[int] = set()
+        self._fetch_ms: dict[int, int] = {}
+        self._followed: dict[int, list[Replica]] = {}
+        self._altering: dict[TopicPartition, AlterPartition] = {}
+        self._alter_ms: dict[TopicPartition, int] = {}
+        self._produces: dict[TopicPartition, list[_WaitingProduce]] = {}
+        self._fetches: dict[TopicPartition, list[_WaitingFetch]] = {}
+        self._deadlines: list[tuple[int, int, _WaitingProduce | _WaitingFetch]] = []
+        self._waiting_count = 0
+        self._quorum_wake_ms: int | None = None
+        self._send: list[Send] = []
+        self._reply: list[Reply] = []
+        self._touched: dict[TopicPartition, None] = {}
+
+    # Events
+
+    def on_start(self, now_ms: int) -> Effects:
+        self._tick_ms = now_ms + self.config.replica.lag_ms_max // 2
+        self._checkpoint_ms = now_ms + self.config.checkpoint_ms
+        return self._after(now_ms, self.quorum.on_start(now_ms))
+
+    def on_request(self, source: int, token: Token, request: Any, now_ms: int) -> Effects:
+        match request:
+            case Fetch():
+                self._on_fetch(source, token, request, now_ms)
+            case Produce():
+                self._on_produce(token, request, now_ms)
+            case Metadata():
+                self._reply.append(Reply(token, self._metadata(request)))
+            case ListOffsets():
+                self._ask_replica(
+                    token,
+                    request.partition,
+                    ListOffsetsAnswer,
+                    lambda r: r.on_list_offsets(request),
+                )
+            case OffsetForLeaderEpoch():
+                self._ask_replica(
+                    token,
+                    request.partition,
+                    OffsetForLeaderEpochAnswer,
+                    lambda r: r.on_offset_for_leader_epoch(request),
+                )
+            case WriteTxnMarker():
+                self._ask_replica(
+                    token,
+                    request.partition,
+                    WriteTxnMarkerAnswer,
+                    lambda r: r.append_marker(request, now_ms),
+                )
+            case DeleteRecords():
+                self._ask_replica(
+                    token,
+                    request.partition,
+                    DeleteRecordsAnswer,
+                    lambda r: r.on_delete_records(request),
+                )
+            case _:
+                return self._after(now_ms, self.quorum.on_request(source, token, request, now_ms))
+        return self._after(now_ms)
+
+    def on_answer(self, source: int, request: Any, answer: Any, now_ms: int) -> Effects:
+        match request:
+            case Fetch():
+                self._on_fetched(source, request, answer, now_ms)
+            case AlterPartition():
+                self._on_altered(request, answer, now_ms)
+            case BrokerHeartbeat():
+                self._on_heartbeat_answer(request, answer, now_ms)
+            case BrokerRegistration():
+                self._on_registered(answer, now_ms)
+            case _:
+                return self._after(now_ms, self.quorum.on_answer(source, request, answer, now_ms))
+        return self._after(now_ms)
+
+    def on_timer(self, now_ms: int) -> Effects:
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            self._expire(heapq.heappop(self._deadlines)[2], now_ms)
+        if now_ms >= self._tick_ms:
+            self._tick_ms = now_ms + self.config.replica.lag_ms_max // 2
+            for replica in self.replicas.values():
+                replica.on_tick(now_ms)
+                self._touch(replica)
+        if now_ms >= self._checkpoint_ms:
+            self._checkpoint_ms = now_ms + self.config.checkpoint_ms
+            self._write_checkpoint()
+        for replica in self.replicas.values():
+            if replica.is_unfinished:
+                replica.finish()
+        return self._after(now_ms, self.quorum.on_timer(now_ms))
+
+    def on_flushed(self, log: str, offset: int, now_ms: int) -> Effects:
+        return self._after(now_ms, self.quorum.on_flushed(log, offset, now_ms))
+
+    def stop(self, now_ms: int) -> Effects:
+        """A controlled shutdown begins. It ends in `stopped`, where the process may go."""
+        if self.phase in (Phase.FENCED, Phase.RUNNING):
+            self.phase = Phase.STOPPING
+            self._ask_ms = now_ms
+        return self._after(now_ms)
+
+    def _after(self, now_ms: int, quorum: Effects | None = None) -> Effects:
+        """What follows from any event: metadata, whom to answer, whom to ask, when to wake."""
+        self._apply_metadata(now_ms)
+        self._complete(now_ms)
+        self._ask_controller(now_ms)
+        self._ask_leaders(now_ms)
+        if quorum is not None:
+            self._quorum_wake_ms = quorum.wake_ms
+        wake_ms = self._wake_ms(now_ms)
+        own = Effects(tuple(self._send), tuple(self._reply), (), wake_ms)
+        self._send, self._reply = [], []
+        return own if quorum is None else merged(own, quorum)._replace(wake_ms=wake_ms)
+
+    def _wake_ms(self, now_ms: int) -> int | None:
+        if self.phase is Phase.STOPPED:
+            return None
+        wakes = [self._tick_ms, self._checkpoint_ms]
+        if not self._is_asking and self.quorum.leader is not None:
+            wakes.append(self._ask_ms)
+        if self._deadlines:
+            wakes.append(self._deadlines[0][0])
+        if self._quorum_wake_ms is not None:
+            wakes.append(self._quorum_wake_ms)
+        wakes += (
+            at
+            for leader, at in self._fetch_ms.items()
+            if leader not in self._fetching and at > now_ms
+        )
+        wakes += (at for at in self._alter_ms.values() if at > now_ms)
+        if any(replica.is_unfinished for replica in self.replicas.values()):
+            wakes.append(now_ms + self.config.backoff_ms)
+        return max(now_ms + 1, min(wakes))
+
+    # Metadata
+
+    def _apply_metadata(self, now_ms: int) -> None:
+        image = self.image
+        if self.quorum.high_watermark <= image.end_offset:
+            return
+        knew_itself = self._knows_itself()
+        changed: dict[TopicPartition, None] = {}
+        for offset, value in self.quorum.committed_values(image.end_offset):
+            record = decode(value)
+            if isinstance(record, TopicRemoved):
+                self._forget(record.topic)
+            image.apply(record, offset)
+            if isinstance(record, PartitionChanged):
+                changed[TopicPartition(record.topic, record.partition)] = None
+            elif isinstance(record, ConfigChanged):
+                changed.update((p, None) for p in image.partitions if record.topic in ("", p.topic))
+        image.end_offset = max(image.end_offset, self.quorum.high_watermark)
+        if self._knows_itself():
+            # What came before this process's own registration has not been acted on yet.
+            for partition in changed if knew_itself else image.partitions:
+                self._apply_state(partition, now_ms)
+            self._follow()
+
+    def _knows_itself(self) -> bool:
+        known = self.image.brokers.get(self.broker)
+        return known is not None and known.epoch == self.broker_epoch
+
+    def _apply_state(self, partition: TopicPartition, now_ms: int) -> None:
+        state = self.image.partitions.get(partition)
+        if state is None or self.broker not in state.replicas:
+            return
+        replica = self.replicas.get(partition)
+        if replica is None:
+            replica = self.replicas[partition] = Replica(
+                partition,
+                self.broker,
+                Log(self._stores(str(partition)), self.config.log, self._rules),
+                high_watermark=self._checkpoint.get(partition, 0),
+                config=self.config.replica,
+                rules=self._rules,
+                is_eligible=self._is_eligible,
+            )
+        if replica.on_partition_state(state, self.image.min_isr(partition), now_ms):
+            self._altering.pop(partition, None)
+            self._alter_ms.pop(partition, None)
+        self._touch(replica)
+
+    def _is_eligible(self, broker: int, broker_epoch: int) -> bool:
+        known = self.image.brokers.get(broker)
+        return known is not None and known.is_active and broker_epoch in (-1, known.epoch)
+
+    def _forget(self, topic: str) -> None:
+        for partition in [p for p in self.replicas if p.topic == topic]:
+            del self.replicas[partition]
+            self._altering.pop(partition, None)
+            self._alter_ms.pop(partition, None)
+            self._touched[partition] = None
+
+    def _follow(self) -> None:
+        self._followed = {}
+        for replica in self.replicas.values():
+            if replica.role is Role.FOLLOWER:
+                self._followed.setdefault(replica.leader, []).append(replica)
+
+    def _metadata(self, request: Metadata) -> MetadataAnswer:
+        return MetadataAnswer(
+            tuple(
+                PartitionLeader(partition, state.leader, state.leader_epoch)
+                for partition, state in self.image.partitions.items()
+                if partition.topic in request.topics
+            )
+        )
+
+    # The controller
+
+    def _ask_controller(self, now_ms: int) -> None:
+        controller = self.quorum.leader
+        if controller is None or self.phase is Phase.STOPPED:
+            return
+        if not self._is_asking and now_ms >= self._ask_ms:
+            self._is_asking = True
+            self._send.append(Send(controller, self._standing()))
+        for partition, request in self._altering.items():
+            if self._alter_ms.get(partition, 0) <= now_ms:
+                self._alter_ms[partition] = _NEVER
+                self._send.append(Send(controller, request))
+
+    def _standing(self) -> BrokerRegistration | BrokerHeartbeat:
+        if self.phase is Phase.STARTING:
+            return BrokerRegistration(
+                self.broker, self._incarnation, self._rack, self._previous_epoch
+            )
+        return BrokerHeartbeat(
+            self.broker,
+            self.broker_epoch,
+            self.image.end_offset,
+            self.phase is Phase.STOPPING,
+        )
+
+    def _on_registered(self, answer: BrokerRegistrationAnswer | None, now_ms: int) -> None:
+        self._is_asking = False
+        self._ask_ms = now_ms + self.config.backoff_ms
+        if answer is not None and answer.error is Error.NONE:
+            self.broker_epoch = answer.broker_epoch
+            self.phase = Phase.FENCED
+            self._ask_ms = now_ms
+            if self._knows_itself():
+                for partition in self.image.partitions:
+                    self._apply_state(partition, now_ms)
+                self._follow()
+
+    def _on_heartbeat_answer(
+        self, request: BrokerHeartbeat, answer: BrokerHeartbeatAnswer | None, now_ms: int
+    ) -> None:
+        self._is_asking = False
+        self._ask_ms = now_ms + self.config.backoff_ms
+        if answer is None or answer.error is Error.NOT_CONTROLLER:
+            return
+        if answer.error is Error.STALE_BROKER_EPOCH:
+            # Somebody else has registered under this name: this process is not that broker.
+            self.phase = Phase.STARTING
+            return
+        if answer.should_shut_down and request.want_shut_down:
+            self._close()
+        elif self.phase is not Phase.STOPPING:
+            self.phase = Phase.FENCED if answer.is_fenced else Phase.RUNNING
+            if self.phase is Phase.RUNNING:
+                self._ask_ms = now_ms + self.config.heartbeat_ms
+
+    def _close(self) -> None:
+        self._write_checkpoint()
+        for replica in self.replicas.values():
+            replica.log.close()
+        self._store.replace(CLEAN_SHUTDOWN, str(self.broker_epoch).encode())
+        self.phase = Phase.STOPPED
+
+    def _take_proposal(self, replica: Replica, proposal: Proposal) -> None:
+        replica.proposal = None
+        self._alter_ms.pop(replica.partition, None)
+        self._altering[replica.partition] = AlterPartition(
+            self.broker,
+            self.broker_epoch,
+            replica.partition,
+            replica.leader_epoch,
+            proposal.partition_epoch,
+            proposal.isr,
+        )
+
+    def _on_altered(
+        self, request: AlterPartition, answer: AlterPartitionAnswer | None, now_ms: int
+    ) -> None:
+        partition = request.partition
+        replica = self.replicas.get(partition)
+        if replica is None or self._altering.get(partition) is not request:
+            return
+        if answer is None or answer.error is Error.NOT_CONTROLLER:
+            self._alter_ms[partition] = now_ms + self.config.backoff_ms
+            return
+        del self._altering[partition]
+        self._alter_ms.pop(partition, None)
+        if answer.error is Error.NONE and answer.leader_epoch == replica.leader_epoch:
+            replica.on_isr_changed(answer.isr, answer.partition_epoch, now_ms)
+        elif answer.error is Error.INELIGIBLE_REPLICA:
+            replica.on_isr_refused(request.partition_epoch)
+        self._touch(replica)
+
+    # Following
+
+    def _ask_leaders(self, now_ms: int) -> None:
+        if self.phase is Phase.STOPPED:
+            return
+        for leader, replicas in self._followed.items():
+            if leader not in self._fetching and self._fetch_ms.get(leader, 0) <= now_ms:
+                self._fetching.add(leader)
+                request = Fetch(
+                    self.broker,
+                    self.broker_epoch,
+                    self.config.fetch_wait_ms,
+                    1,
+                    tuple(replica.next_fetch() for replica in replicas),
+                )
+                self._send.append(Send(leader, request))
+
+    def _on_fetched(
+        self, leader: int, request: Fetch, answer: FetchAnswer | None, now_ms: int
+    ) -> None:
+        self._fetching.discard(leader)
+        if answer is None:
+            self._fetch_ms[leader] = now_ms + self.config.backoff_ms
+            return
+        for asked, fetched in zip(request.partitions, answer.partitions, strict=True):
+            replica = self.replicas.get(asked.partition)
+            if replica is None or replica.leader != leader:
+                continue
+            if not replica.on_fetched(asked, fetched, now_ms):
+                self._fetch_ms[leader] = now_ms + self.config.backoff_ms
+            self._touch(replica)
+
+    # Leading
+
+    def _on_produce(self, token: Token, request: Produce, now_ms: int) -> None:
+        waiting = _WaitingProduce(token, now_ms + request.timeout_ms, {}, {})
+        for partition, data in request.batches:
+            replica = self.replicas.get(partition)
+            if replica is None:
+                waiting.done[partition] = Produced(partition, Error.UNKNOWN_TOPIC_OR_PARTITION)
+                continue
+            produced, end_offset = replica.append(data, request.acks, now_ms)
+            self._touch(replica)
+            if produced.error is Error.NONE and request.acks == ALL:
+                waiting.open[partition] = (produced, end_offset, replica.leader_epoch)
+            else:
+                waiting.done[partition] = produced
+        if request.acks == 0:
+            return
+        if waiting.open:
+            for partition in waiting.open:
+                self._produces.setdefault(partition, []).append(waiting)
+            self._wait(waiting)
+        else:
+            self._reply.append(Reply(token, ProduceAnswer(tuple(waiting.done.values()))))
+
+    def _on_fetch(self, source: int, token: Token, request: Fetch, now_ms: int) -> None:
+        answers = [self._fetched(request, n, now_ms) for n in range(len(request.partitions))]
+        size = sum(len(fetched.data) for fetched in answers)
+        has_news = request.replica != CONSUMER and any(
+            replica.has_news_for(request.replica, asked)
+            for asked in request.partitions
+            if (replica := self.replicas.get(asked.partition)) is not None
+        )
+        is_odd = any(fetched.error or fetched.diverging for fetched in answers)
+        if size >= request.bytes_min or is_odd or has_news or request.wait_ms_max <= 0:
+            self._reply.append(Reply(token, FetchAnswer(tuple(answers))))
+            return
+        waiting = _WaitingFetch(token, source, now_ms + request.wait_ms_max, request)
+        for asked in request.partitions:
+            self._fetches.setdefault(asked.partition, []).append(waiting)
+        self._wait(waiting)
+
+    def _fetched(self, request: Fetch, number: int, now_ms: int) -> Fetched:
+        asked = request.partitions[number]
+        replica = self.replicas.get(asked.partition)
+        if replica is None:
+            return Fetched(asked.partition, Error.UNKNOWN_TOPIC_OR_PARTITION)
+        if request.replica == CONSUMER:
+            return replica.on_consumer_fetch(asked, request.read_committed)
+        before = replica.high_watermark
+        fetched = replica.on_follower_fetch(request.replica, request.broker_epoch, asked, now_ms)
+        if replica.high_watermark != before or replica.proposal is not None:
+            self._touch(replica)
+        return fetched
+
+    def _ask_replica(
+        self,
+        token: Token,
+        partition: TopicPartition,
+        answer_kind: Callable[[TopicPartition, Error], Any],
+        ask: Callable[[Replica], Any],
+    ) -> None:
+        replica = self.replicas.get(partition)
+        if replica is None:
+            answer = answer_kind(partition, Error.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            answer = ask(replica)
+            self._touch(replica)
+        self._reply.append(Reply(token, answer))
+
+    # Whoever waits
+
+    def _touch(self, replica: Replica) -> None:
+        self._touched[replica.partition] = None
+
+    def _wait(self, waiting: _WaitingProduce | _WaitingFetch) -> None:
+        self._waiting_count += 1
+        heapq.heappush(self._deadlines, (waiting.deadline_ms, self._waiting_count, waiting))
+
+    def _complete(self, now_ms: int) -> None:
+        """Answers whoever can be answered, until nothing moves any more."""
+        while self._touched:
+            partition, _ = self._touched.popitem()
+            replica = self.replicas.get(partition)
+            if replica is not None and replica.proposal is not None:
+                self._take_proposal(replica, replica.proposal)
+            if self._produces.get(partition):
+                self._complete_produces(partition, replica)
+            if self._fetches.get(partition):
+                self._complete_fetches(partition, now_ms)
+
+    def _complete_produces(self, partition: TopicPartition, replica: Replica | None) -> None:
+        left = []
+        for waiting in self._produces[partition]:
+            if waiting.is_over:
+                continue
+            produced, end_offset, leader_epoch = waiting.open[partition]
+            error = (
+                Error.UNKNOWN_TOPIC_OR_PARTITION
+                if replica is None
+                else replica.acknowledged(end_offset, leader_epoch)
+            )
+            if error is None:
+                left.append(waiting)
+                continue
+            del waiting.open[partition]
+            waiting.done[partition] = produced._replace(error=error)
+            if not waiting.open:
+                self._finish(waiting)
+        self._produces[partition] = left
+
+    def _finish(self, waiting: _WaitingProduce) -> None:
+        waiting.is_over = True
+        self._reply.append(Reply(waiting.token, ProduceAnswer(tuple(waiting.done.values()))))
+
+    def _complete_fetches(self, partition: TopicPartition, now_ms: int) -> None:
+        """Each may now be worth an answer; what is not goes on waiting until its time is up."""
+        waiting_here = self._fetches.pop(partition)
+        for waiting in waiting_here:
+            if waiting.is_over:
+                continue
+            if self._has_news(waiting):
+                self._answer_fetch(waiting, now_ms)
+            else:
+                self._fetches.setdefault(partition, []).append(waiting)
+
+    def _has_news(self, waiting: _WaitingFetch) -> bool:
+        request = waiting.request
+        for asked in request.partitions:
+            replica = self.replicas.get(asked.partition)
+            if replica is None:
+                return True
+            if request.replica != CONSUMER:
+                if replica.has_news_for(request.replica, asked):
+                    return True
+            elif replica.role is Role.OFFLINE or asked.offset < replica.readable_end(
+                request.read_committed
+            ):
+                return True
+        return False
+
+    def _answer_fetch(self, waiting: _WaitingFetch, now_ms: int) -> None:
+        waiting.is_over = True
+        answers = (
+            self._fetched(waiting.request, n, now_ms)
+            for n in range(len(waiting.request.partitions))
+        )
+        self._reply.append(Reply(waiting.token, FetchAnswer(tuple(answers))))
+
+    def _expire(self, waiting: _WaitingProduce | _WaitingFetch, now_ms: int) -> None:
+        if waiting.is_over:
+            return
+        if isinstance(waiting, _WaitingFetch):
+            self._answer_fetch(waiting, now_ms)
+            return
+        for partition, (produced, _, _) in waiting.open.items():
+            waiting.done[partition] = produced._replace(error=Error.REQUEST_TIMED_OUT)
+        self._finish(waiting)
+
+    # What a restart finds
+
+    def _write_checkpoint(self) -> None:
+        lines = [
+            f"{partition.topic} {partition.partition} {replica.high_watermark}"
+            for partition, replica in sorted(self.replicas.items())
+        ]
+        self._store.replace(CHECKPOINT, "\n".join(lines).encode())
+
+
+_NEVER = 1 << 62
+
+
+def _read_checkpoint(store: Store) -> dict[TopicPartition, int]:
+    lines: Iterable[str] = store.read(CHECKPOINT, 0, store.size(CHECKPOINT)).decode().splitlines()
+    found = {}
+    for line in lines:
+        topic, partition, high_watermark = line.rsplit(" ", 2)
+        found[TopicPartition(topic, int(partition))] = int(high_watermark)
+    return found

@@ -1,0 +1,116 @@
+"""Who leads a partition, and who may: the controller's choice, as a function of what is known.
+
+    in sync          has everything committed: may lead whenever it is active
+    eligible (ELR)   left the in-sync set while that was too small to commit anything, so it has
+                     everything committed too; lost as soon as its process dies uncleanly
+    last known       led when nobody was left: leads again if in-sync set and ELR are both empty
+    any other        only unclean: what was committed may be lost (B3)
+
+Invariants
+- The leader is active and a member of the in-sync set, or there is none.
+- A new leader means a new leader epoch; any change means a new partition epoch.
+- With eligible leaders (KIP-966), whoever died uncleanly is in neither set: the last in sync that
+  comes back with less does not lead while somebody else has all (R16). Without them the last member
+  stays in the set, whatever became of its disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lossless.core.messages import NO_LEADER
+from lossless.core.metadata import PartitionState
+from lossless.log.rules import Rules
+
+
+def changed(
+    state: PartitionState,
+    *,
+    isr: tuple[int, ...] | None = None,
+    uncleanly_stopped: int | None = None,
+    is_active: Callable[[int], bool],
+    min_isr: int,
+    may_be_unclean: bool = False,
+    prefer: int | None = None,
+    rules: Rules,
+) -> PartitionState | None:
+    """The state after a change of the in-sync set or of who is active; None: nothing changes.
+
+    `prefer` is to lead if it may; otherwise the leader stays as long as it may.
+    """
+    has_elr = rules.eligible_leader_replicas
+    wanted_isr = state.isr if isr is None else isr
+    elr = tuple(broker for broker in state.elr if broker != uncleanly_stopped)
+    if not wanted_isr and not has_elr:
+        wanted_isr = state.isr
+    may_lead = [
+        broker
+        for broker in state.replicas
+        if (broker in wanted_isr or broker in elr) and is_active(broker)
+    ]
+    is_recovery = False
+    if prefer is not None and prefer in may_lead:
+        leader = prefer
+    elif state.leader in may_lead:
+        leader = state.leader
+    elif may_lead:
+        leader = may_lead[0]
+    elif _last_known_leads(state, wanted_isr, elr, is_active, rules):
+        leader, is_recovery = state.last_known_leader, True
+    elif may_be_unclean:
+        leader = next((broker for broker in state.replicas if is_active(broker)), NO_LEADER)
+        is_recovery = leader != NO_LEADER
+    else:
+        leader = NO_LEADER
+    if leader != NO_LEADER and (is_recovery or leader not in wanted_isr):
+        wanted_isr = (leader,)
+    target = state._replace(
+        isr=wanted_isr,
+        leader=leader,
+        elr=_eligible(state, wanted_isr, elr, uncleanly_stopped, min_isr, is_recovery, rules),
+        last_known_leader=_last_known(state, wanted_isr, min_isr),
+    )
+    if target == state:
+        return None
+    return target._replace(
+        leader_epoch=state.leader_epoch + (leader != state.leader),
+        partition_epoch=state.partition_epoch + 1,
+    )
+
+
+def _last_known_leads(
+    state: PartitionState,
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    is_active: Callable[[int], bool],
+    rules: Rules,
+) -> bool:
+    return (
+        rules.eligible_leader_replicas
+        and not isr
+        and not elr
+        and state.last_known_leader != NO_LEADER
+        and is_active(state.last_known_leader)
+    )
+
+
+def _eligible(
+    state: PartitionState,
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    uncleanly_stopped: int | None,
+    min_isr: int,
+    is_recovery: bool,
+    rules: Rules,
+) -> tuple[int, ...]:
+    """Nothing is committed while the set is too small, so whoever leaves it then keeps up."""
+    if not rules.eligible_leader_replicas or len(isr) >= min_isr or is_recovery:
+        return ()
+    left = {*elr, *state.isr} - {*isr, uncleanly_stopped}
+    return tuple(broker for broker in state.replicas if broker in left)
+
+
+def _last_known(state: PartitionState, isr: tuple[int, ...], min_isr: int) -> int:
+    if not isr and state.leader != NO_LEADER:
+        return state.leader
+    return NO_LEADER if len(isr) >= min_isr else state.last_known_leader

@@ -1,0 +1,540 @@
+"""A replica of a partition: one broker's copy of its log, as leader or as follower.
+
+    offline      nobody leads
+    leader       takes records, gives them offsets, and learns from fetches who has them
+    follower     fetches what the leader has, and cuts off what the leader does not have
+
+    offline ──▶ leader ◀──▶ follower ◀── offline       each change with a new leader epoch
+
+Invariants
+- `HighWatermarkWithinLog`: log start <= high watermark <= log end.
+- `HighWatermarkRises`: while one broker leads in one epoch, what is committed stays committed.
+- `StrongIsr`: whoever is in the maximal in-sync set has everything below the high watermark.
+- A follower's log is a prefix of its leader's, once it has fetched in the leader's epoch.
+
+Rules learnt
+- Committed is what every member of the maximal in-sync set has, and, since Kafka 3.7, only while
+  the set is not below min.insync.replicas (R2). Whoever has caught up and is about to join is
+  waited for too.
+- A follower cuts its log where the leader's history of epochs says that theirs part (KIP-101), one
+  epoch at a time (KIP-279), and before it believes the leader's high watermark (KAFKA-14704).
+- A fetch names the epoch that it believes in and the epoch of the last record it has (KIP-320);
+  that epoch is the log's own, whether or not the last answer brought records (KAFKA-15510).
+- The high watermark is never before the log's start (KAFKA-9491).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from lossless.core.in_sync import InSyncSet, Progress, Proposal
+from lossless.core.messages import (
+    NO_LEADER,
+    UNKNOWN_EPOCH,
+    DeleteRecords,
+    DeleteRecordsAnswer,
+    Error,
+    Fetched,
+    FetchPartition,
+    ListOffsets,
+    ListOffsetsAnswer,
+    OffsetForLeaderEpoch,
+    OffsetForLeaderEpochAnswer,
+    OffsetKind,
+    Produced,
+    TopicPartition,
+    WriteTxnMarker,
+    WriteTxnMarkerAnswer,
+)
+from lossless.core.metadata import PartitionState
+from lossless.log.batch import CorruptBatch, Marker, MarkerKind, parse_all
+from lossless.log.index import AbortedTransaction
+from lossless.log.leader_epochs import EpochEnd
+from lossless.log.log import Log
+from lossless.log.producers import Refusal
+from lossless.log.rules import RULES, Rules
+
+ALL = -1  # acks
+LONG_AGO_MS = -(1 << 60)
+
+_REFUSALS = {
+    Refusal.OUT_OF_ORDER_SEQUENCE_NUMBER: Error.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    Refusal.INVALID_PRODUCER_EPOCH: Error.INVALID_PRODUCER_EPOCH,
+    Refusal.INVALID_TXN_STATE: Error.INVALID_TXN_STATE,
+    Refusal.TRANSACTION_COORDINATOR_FENCED: Error.TRANSACTION_COORDINATOR_FENCED,
+}
+
+
+class Role(enum.Enum):
+    OFFLINE = "offline"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaConfig:
+    lag_ms_max: int = 30_000  # replica.lag.time.max.ms
+    flush_before_ack: bool = False  # flush.messages=1
+
+
+class AppendResult(NamedTuple):
+    produced: Produced
+    end_offset: int = -1  # committed up to here, the records are safe
+
+
+class Replica:
+    def __init__(
+        self,
+        partition: TopicPartition,
+        broker: int,
+        log: Log,
+        *,
+        high_watermark: int = 0,
+        config: ReplicaConfig | None = None,
+        rules: Rules = RULES,
+        is_eligible: Callable[[int, int], bool],
+    ) -> None:
+        self.partition = partition
+        self.broker = broker
+        self.log = log
+        self.config = config or ReplicaConfig()
+        self._rules = rules
+        self._is_eligible = is_eligible  # broker and epoch: may it be in sync, as far as is known?
+        self.role = Role.OFFLINE
+        self.leader = NO_LEADER
+        self.leader_epoch = -1
+        self.partition_epoch = -1
+        self.min_isr = 1
+        self.high_watermark = self._bounded(high_watermark)
+        self.proposal: Proposal | None = None  # for the controller; whoever takes it clears it
+        # Of a leader
+        self.epoch_start_offset = 0
+        self.in_sync = InSyncSet((), -1, rules)
+        self.progress: dict[int, Progress] = {}
+        self._to_join: set[int] = set()  # only without check_and_act_at_once
+        # Of a follower
+        self._truncate_to: int | None = None  # only without truncate_before_high_watermark
+        self._epoch_is_known = True
+        self._is_new_follower = True  # without fetch_checks_epoch histories are compared only then
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.log.last_stable_offset(self.high_watermark)
+
+    def _bounded(self, high_watermark: int) -> int:
+        within = min(high_watermark, self.log.log_end_offset)
+        if self._rules.high_watermark_from_log_start:
+            return max(within, self.log.log_start_offset)
+        return within
+
+    # The controller's word
+
+    def on_partition_state(self, state: PartitionState, min_isr: int, now_ms: int) -> bool:
+        """True if who leads has changed: whoever waits for the old leader waits in vain."""
+        self.min_isr = min_isr
+        if state.leader_epoch > self.leader_epoch:
+            self.partition_epoch = state.partition_epoch
+            self.leader, self.leader_epoch = state.leader, state.leader_epoch
+            self.proposal = None
+            if state.leader == self.broker:
+                self._become_leader(state, now_ms)
+            elif state.leader == NO_LEADER:
+                self.role = Role.OFFLINE
+            else:
+                self._become_follower()
+            return True
+        if state.partition_epoch > self.partition_epoch:
+            self.partition_epoch = state.partition_epoch
+            if self.role is Role.LEADER and self.in_sync.on_confirmed(
+                state.isr, state.partition_epoch
+            ):
+                self.proposal = None
+        if self.role is Role.LEADER:
+            self._advance(now_ms)
+        return False
+
+    def _become_leader(self, state: PartitionState, now_ms: int) -> None:
+        self.role = Role.LEADER
+        self.epoch_start_offset = self.log.log_end_offset
+        self.in_sync = InSyncSet(state.isr, state.partition_epoch, self._rules)
+        self._to_join.clear()
+        self._truncate_to = None
+        self.progress = {
+            replica: Progress(now_ms if replica in state.isr else LONG_AGO_MS)
+            for replica in state.replicas
+            if replica != self.broker
+        }
+        self._advance(now_ms)
+
+    def _become_follower(self) -> None:
+        self.role = Role.FOLLOWER
+        self._truncate_to = None
+        self._is_new_follower = True
+        if not self._rules.truncate_by_epoch:
+            self._truncate(self.high_watermark)
+
+    # Leader: appending
+
+    def append(self, data: bytes, acks: int, now_ms: int) -> AppendResult:
+        if self.role is not Role.LEADER:
+            return self._refused(Error.NOT_LEADER_OR_FOLLOWER)
+        if acks == ALL and len(self.in_sync.isr) < self.min_isr:
+            return self._refused(Error.NOT_ENOUGH_REPLICAS)
+        try:
+            batches = parse_all(data)
+        except CorruptBatch:
+            return self._refused(Error.CORRUPT_MESSAGE)
+        base_offset = end_offset = -1
+        for batch in batches:
+            result = self.log.append(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
+            if isinstance(result, Refusal):
+                return self._refused(_REFUSALS[result])
+            base_offset = result.base_offset if base_offset < 0 else base_offset
+            end_offset = max(end_offset, result.last_offset + 1)
+        self._after_append(now_ms)
+        produced = Produced(self.partition, Error.NONE, base_offset, self.log.log_start_offset)
+        return AppendResult(produced, end_offset)
+
+    def append_marker(self, request: WriteTxnMarker, now_ms: int) -> WriteTxnMarkerAnswer:
+        """The end of a transaction. Markers wait for nobody: the coordinator asks again."""
+        if self.role is not Role.LEADER:
+            return WriteTxnMarkerAnswer(self.partition, Error.NOT_LEADER_OR_FOLLOWER)
+        kind = MarkerKind.COMMIT if request.committed else MarkerKind.ABORT
+        result = self.log.append_marker(
+            Marker(kind, request.coordinator_epoch),
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
+        )
+        if isinstance(result, Refusal):
+            return WriteTxnMarkerAnswer(self.partition, _REFUSALS[result])
+        self._after_append(now_ms)
+        return WriteTxnMarkerAnswer(self.partition, Error.NONE)
+
+    def _after_append(self, now_ms: int) -> None:
+        if self.config.flush_before_ack:
+            self.log.flush()
+        self._advance(now_ms)
+
+    def _refused(self, error: Error) -> AppendResult:
+        return AppendResult(Produced(self.partition, error))
+
+    def acknowledged(self, end_offset: int, leader_epoch: int) -> Error | None:
+        """What a producer that waits for all is told; None: not yet."""
+        if self.role is not Role.LEADER or leader_epoch != self.leader_epoch:
+            return Error.NOT_LEADER_OR_FOLLOWER
+        if self.high_watermark < end_offset:
+            return None
+        if len(self.in_sync.isr) < self.min_isr:
+            return Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return Error.NONE
+
+    def _advance(self, now_ms: int) -> None:
+        """Moves the high watermark to what everybody has who must have it."""
+        if self._rules.high_watermark_needs_min_isr and len(self.in_sync.isr) < self.min_isr:
+            return
+        end_offset = lowest = self.log.log_end_offset
+        maximal = self.in_sync.maximal
+        for broker, progress in self.progress.items():
+            if broker in maximal or self._is_waited_for(broker, progress, end_offset, now_ms):
+                if progress.log_end_offset is None:
+                    return
+                lowest = min(lowest, progress.log_end_offset)
+        self.high_watermark = max(self.high_watermark, lowest)
+
+    def _is_waited_for(self, broker: int, progress: Progress, end_offset: int, now_ms: int) -> bool:
+        return (
+            self._rules.check_and_act_at_once
+            and progress.log_end_offset is not None
+            and progress.is_caught_up(end_offset, now_ms, self.config.lag_ms_max, self._rules)
+            and self._may_be_in_sync(broker, progress)
+        )
+
+    # Leader: followers
+
+    def on_follower_fetch(
+        self, follower: int, broker_epoch: int, asked: FetchPartition, now_ms: int
+    ) -> Fetched:
+        error = self._checked(asked.leader_epoch)
+        if error is Error.NONE and follower not in self.progress:
+            error = Error.UNKNOWN_TOPIC_OR_PARTITION
+        if error is not Error.NONE:
+            return Fetched(self.partition, error)
+        diverging = self._divergence(asked)
+        if diverging is not None:
+            return self._fetched(diverging=diverging)
+        start, end = self.log.log_start_offset, self.log.log_end_offset
+        if not start <= asked.offset <= end:
+            # Where the log begins and ends saves the follower a second question.
+            latest = self.log.latest_epoch
+            end_of_log = EpochEnd(UNKNOWN_EPOCH if latest is None else latest, end)
+            return self._fetched(error=Error.OFFSET_OUT_OF_RANGE, diverging=end_of_log)
+        progress = self.progress[follower]
+        progress.on_fetch(asked.offset, asked.log_start_offset, end, broker_epoch, now_ms)
+        self._maybe_expand(follower, progress)
+        self._advance(now_ms)
+        progress.high_watermark_sent = self.high_watermark
+        return self._fetched(data=self._read(asked, end))
+
+    def has_news_for(self, follower: int, asked: FetchPartition) -> bool:
+        """Whether a fetch that waits is to be answered now."""
+        if self.role is not Role.LEADER or asked.leader_epoch not in (
+            UNKNOWN_EPOCH,
+            self.leader_epoch,
+        ):
+            return True
+        progress = self.progress.get(follower)
+        return (
+            progress is None
+            or asked.offset < self.log.log_end_offset
+            or progress.high_watermark_sent < self.high_watermark
+        )
+
+    def _maybe_expand(self, follower: int, progress: Progress) -> None:
+        if follower in self.in_sync.maximal or not self._may_join(follower, progress):
+            return
+        if self._rules.check_and_act_at_once:
+            self._propose(self.in_sync.expand(follower, self._broker_epochs()))
+        else:
+            self._to_join.add(follower)
+
+    def _may_join(self, follower: int, progress: Progress) -> bool:
+        if progress.log_end_offset is None or not self._may_be_in_sync(follower, progress):
+            return False
+        needed = max(self.high_watermark, self.epoch_start_offset)
+        return not self._rules.join_at_high_watermark or progress.log_end_offset >= needed
+
+    def _may_be_in_sync(self, broker: int, progress: Progress) -> bool:
+        return not self._rules.fenced_stay_out or self._is_eligible(broker, progress.broker_epoch)
+
+    def _broker_epochs(self) -> dict[int, int]:
+        return {broker: progress.broker_epoch for broker, progress in self.progress.items()}
+
+    def _propose(self, proposal: Proposal | None) -> None:
+        if proposal is not None:
+            self.proposal = proposal
+
+    def on_tick(self, now_ms: int) -> None:
+        """From time to time: who has not caught up for too long leaves the in-sync set."""
+        self.finish()
+        if self.role is not Role.LEADER:
+            return
+        end = self.log.log_end_offset
+        lagging = {
+            broker
+            for broker, progress in self.progress.items()
+            if not progress.is_caught_up(end, now_ms, self.config.lag_ms_max, self._rules)
+        }
+        self._propose(self.in_sync.shrink(lagging, self._broker_epochs()))
+        self._advance(now_ms)
+
+    def finish(self) -> None:
+        """The second half of what a rule that is off has split in two."""
+        if self._truncate_to is not None:
+            self._truncate(self._truncate_to)
+            self._truncate_to = None
+        while self._to_join and self.role is Role.LEADER:
+            self._propose(self.in_sync.expand(self._to_join.pop(), self._broker_epochs()))
+
+    @property
+    def is_unfinished(self) -> bool:
+        return self._truncate_to is not None or bool(self._to_join)
+
+    def on_isr_changed(self, isr: tuple[int, ...], partition_epoch: int, now_ms: int) -> None:
+        """The controller has done what was proposed."""
+        if self.role is Role.LEADER and self.in_sync.on_confirmed(isr, partition_epoch):
+            self.partition_epoch = partition_epoch
+            self._advance(now_ms)
+
+    def on_isr_refused(self, partition_epoch: int) -> None:
+        """The controller will not do what was proposed of this epoch."""
+        if self.in_sync.partition_epoch == partition_epoch:
+            self.in_sync.on_refused()
+
+    # Leader: consumers
+
+    def on_consumer_fetch(self, asked: FetchPartition, read_committed: bool) -> Fetched:
+        """Consumers may also ask a follower (KIP-392), which knows what was committed a little
+        later."""
+        error = self._checked(asked.leader_epoch, may_follow=True)
+        if error is not Error.NONE:
+            return Fetched(self.partition, error)
+        diverging = self._divergence(asked)
+        if diverging is not None:
+            return self._fetched(diverging=diverging)
+        if not self.log.log_start_offset <= asked.offset <= self.log.log_end_offset:
+            return self._fetched(error=Error.OFFSET_OUT_OF_RANGE)
+        end = self.readable_end(read_committed)
+        aborted = self.log.aborted_between(asked.offset, end) if read_committed else []
+        return self._fetched(data=self._read(asked, end), aborted=tuple(aborted))
+
+    def readable_end(self, read_committed: bool) -> int:
+        if read_committed:
+            return self.last_stable_offset
+        if not self._rules.consumers_read_committed:
+            return self.log.log_end_offset
+        return self.high_watermark
+
+    def on_list_offsets(self, asked: ListOffsets) -> ListOffsetsAnswer:
+        error = self._checked(asked.leader_epoch)
+        if error is not Error.NONE:
+            return ListOffsetsAnswer(self.partition, error)
+        if asked.at == OffsetKind.EARLIEST:
+            return self._listed(self.log.log_start_offset)
+        end = self.readable_end(asked.read_committed)
+        # A new leader may not know yet what the old one has committed (KIP-207).
+        is_behind = self.high_watermark < self.epoch_start_offset
+        if is_behind and self._rules.offset_not_available_after_election:
+            return ListOffsetsAnswer(self.partition, Error.OFFSET_NOT_AVAILABLE)
+        if asked.at == OffsetKind.LATEST:
+            return self._listed(end)
+        record = self.log.first_at_or_after(asked.at)
+        return self._listed(-1 if record is None or record.offset >= end else record.offset)
+
+    def _listed(self, offset: int) -> ListOffsetsAnswer:
+        epoch = self.log.epoch_at(offset)
+        return ListOffsetsAnswer(
+            self.partition, Error.NONE, offset, UNKNOWN_EPOCH if epoch is None else epoch
+        )
+
+    def on_offset_for_leader_epoch(self, asked: OffsetForLeaderEpoch) -> OffsetForLeaderEpochAnswer:
+        error = self._checked(asked.leader_epoch)
+        end = self._end_of(asked.epoch) if error is Error.NONE else None
+        return OffsetForLeaderEpochAnswer(self.partition, error, end)
+
+    def on_delete_records(self, asked: DeleteRecords) -> DeleteRecordsAnswer:
+        if self.role is not Role.LEADER:
+            return DeleteRecordsAnswer(self.partition, Error.NOT_LEADER_OR_FOLLOWER)
+        if not self.log.log_start_offset <= asked.offset <= self.high_watermark:
+            return DeleteRecordsAnswer(self.partition, Error.OFFSET_OUT_OF_RANGE)
+        self.log.delete_before(asked.offset)
+        return DeleteRecordsAnswer(self.partition, Error.NONE, self.log.log_start_offset)
+
+    def retain(self, now_ms: int) -> None:
+        self.log.retain(now_ms=now_ms, high_watermark=self.high_watermark)
+
+    # What both kinds of fetch have in common
+
+    def _checked(self, leader_epoch: int, *, may_follow: bool = False) -> Error:
+        if self.role is not Role.LEADER and not (may_follow and self.role is Role.FOLLOWER):
+            return Error.NOT_LEADER_OR_FOLLOWER
+        if leader_epoch == UNKNOWN_EPOCH or not self._rules.fetch_checks_epoch:
+            return Error.NONE
+        if leader_epoch < self.leader_epoch:
+            return Error.FENCED_LEADER_EPOCH
+        return Error.UNKNOWN_LEADER_EPOCH if leader_epoch > self.leader_epoch else Error.NONE
+
+    def _divergence(self, asked: FetchPartition) -> EpochEnd | None:
+        if asked.last_fetched_epoch == UNKNOWN_EPOCH or not self._rules.truncate_by_epoch:
+            return None
+        end = self._end_of(asked.last_fetched_epoch)
+        # A log of which everything was deleted is of no epoch: nothing can differ from it.
+        is_other_epoch = UNKNOWN_EPOCH < end.epoch < asked.last_fetched_epoch
+        is_named = is_other_epoch and self._rules.diverging_epoch_named
+        return end if is_named or end.end_offset < asked.offset else None
+
+    def _end_of(self, epoch: int) -> EpochEnd:
+        """Where the latest epoch up to `epoch` ends here. One that is later than all of the log's
+        ended with the log: this leader has written nothing in its own yet."""
+        found = self.log.end_of_epoch(epoch)
+        if found is not None:
+            return found
+        latest = self.log.latest_epoch
+        return EpochEnd(UNKNOWN_EPOCH if latest is None else latest, self.log.log_end_offset)
+
+    def _read(self, asked: FetchPartition, end_offset: int) -> bytes:
+        if asked.offset >= end_offset:
+            return b""
+        return self.log.read(asked.offset, end_offset=end_offset, bytes_max=asked.bytes_max)
+
+    def _fetched(
+        self,
+        *,
+        error: Error = Error.NONE,
+        diverging: EpochEnd | None = None,
+        aborted: tuple[AbortedTransaction, ...] = (),
+        data: bytes = b"",
+    ) -> Fetched:
+        return Fetched(
+            self.partition,
+            error,
+            self.high_watermark,
+            self.last_stable_offset,
+            self.log.log_start_offset,
+            diverging,
+            aborted,
+            data,
+        )
+
+    # Follower
+
+    def next_fetch(self) -> FetchPartition:
+        latest = self.log.latest_epoch
+        rules = self._rules
+        is_told = self._epoch_is_known and (rules.fetch_checks_epoch or self._is_new_follower)
+        return FetchPartition(
+            self.partition,
+            self.log.log_end_offset,
+            self.leader_epoch if rules.fetch_checks_epoch else UNKNOWN_EPOCH,
+            latest if latest is not None and is_told else UNKNOWN_EPOCH,
+            self.log.log_start_offset,
+        )
+
+    def on_fetched(self, asked: FetchPartition, fetched: Fetched, now_ms: int) -> bool:
+        """What the leader answered. False: nothing came of it, ask again a little later."""
+        is_stale = asked.offset != self.log.log_end_offset or (
+            asked.leader_epoch not in (UNKNOWN_EPOCH, self.leader_epoch)
+        )
+        if self.role is not Role.FOLLOWER or is_stale:
+            return True
+        if fetched.error is Error.OFFSET_OUT_OF_RANGE:
+            self._on_out_of_range(fetched)
+            return True
+        if fetched.error is not Error.NONE:
+            return False
+        if fetched.diverging is not None:
+            self._on_diverging(fetched, fetched.diverging)
+            return True
+        for batch in parse_all(fetched.data):
+            if batch.base_offset < self.log.log_end_offset == self.log.log_start_offset:
+                # The leader's log begins within a batch, which came as a whole.
+                self.log.start_anew(batch.base_offset)
+            self.log.append_from_leader(batch, now_ms=now_ms)
+        if fetched.data and self.config.flush_before_ack:
+            self.log.flush()
+        self._is_new_follower = False
+        self._epoch_is_known = bool(fetched.data) or self._rules.epoch_kept_after_empty_fetch
+        self.high_watermark = self._bounded(fetched.high_watermark)
+        start = min(fetched.log_start_offset, self.high_watermark)
+        if start > self.log.log_start_offset:
+            self.log.delete_before(start)
+        return True
+
+    def _on_diverging(self, fetched: Fetched, diverging: EpochEnd) -> None:
+        target = diverging.end_offset
+        if self._rules.diverging_epoch_named and diverging.epoch != UNKNOWN_EPOCH:
+            own = self.log.end_of_epoch(diverging.epoch)
+            if own is not None:
+                target = min(target, own.end_offset)
+        if self._rules.truncate_before_high_watermark:
+            self._truncate(target)
+            self.high_watermark = self._bounded(self.high_watermark)
+        else:
+            self.high_watermark = self._bounded(fetched.high_watermark)
+            self._truncate_to = target
+
+    def _on_out_of_range(self, fetched: Fetched) -> None:
+        """The leader begins after this log's end, or ends before it."""
+        if self.log.log_end_offset < fetched.log_start_offset:
+            self.log.start_anew(fetched.log_start_offset)
+            self.high_watermark = self._bounded(self.high_watermark)
+        elif fetched.diverging is not None:
+            self._truncate(fetched.diverging.end_offset)
+
+    def _truncate(self, offset: int) -> None:
+        self.log.truncate(offset)
+        self.high_watermark = self._bounded(self.high_watermark)

@@ -1,0 +1,168 @@
+"""Settings by name, as scenario files and `lossless prove` spell them.
+
+brokers=3 rf=3 min-isr=2 acks=all faults=broker-crash,power-loss off=shrink_when_confirmed
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+from lossless.contract.faults import FaultKind
+from lossless.errors import BadInput
+from lossless.log.rules import Rules
+from lossless.simulator.settings import FAULTS, Settings
+from lossless.verifier.anomaly import Kind as AnomalyKind
+
+RULE_NAMES = tuple(rule.name for rule in fields(Rules))
+INVARIANTS = (
+    "HighWatermarkWithinLog",
+    "HighWatermarkRises",
+    "OneLeaderPerEpoch",
+    "StrongIsr",
+    "ActiveIsr",
+    "RecoverableLog",
+)
+FOUND = (*(kind.value for kind in AnomalyKind if kind is not AnomalyKind.REPEATED), *INVARIANTS)
+
+
+class Option(NamedTuple):
+    accepted: str
+    apply: Callable[[Settings, str], Settings | None]  # None: not accepted
+
+
+def _number(name: str, low: int, high: int) -> Option:
+    def apply(settings: Settings, text: str) -> Settings | None:
+        if not text.isdigit() or not low <= int(text) <= high:
+            return None
+        given: dict[str, Any] = {name: int(text)}
+        return replace(settings, **given)
+
+    return Option(f"{low} to {high}", apply)
+
+
+def _flag(name: str) -> Option:
+    def apply(settings: Settings, text: str) -> Settings | None:
+        given: dict[str, Any] = {name: text == "true"}
+        return replace(settings, **given) if text in ("true", "false") else None
+
+    return Option("true, false", apply)
+
+
+def _producer(name: str, values: Mapping[str, Any]) -> Option:
+    def apply(settings: Settings, text: str) -> Settings | None:
+        if text not in values:
+            return None
+        return replace(settings, producer=replace(settings.producer, **{name: values[text]}))
+
+    return Option(", ".join(values), apply)
+
+
+def _consumer(name: str, values: Mapping[str, Any]) -> Option:
+    def apply(settings: Settings, text: str) -> Settings | None:
+        if text not in values:
+            return None
+        return replace(settings, consumer=replace(settings.consumer, **{name: values[text]}))
+
+    return Option(", ".join(values), apply)
+
+
+def _client(settings: Settings, text: str) -> Settings | None:
+    if text not in ("java", "librdkafka"):
+        return None
+    return replace(
+        settings,
+        producer=replace(settings.producer, client=text),
+        consumer=replace(settings.consumer, client=text),
+    )
+
+
+def _faults(settings: Settings, text: str) -> Settings | None:
+    kinds = tuple(part.strip() for part in text.split(",")) if text != "none" else ()
+    if not all(kind in FAULT_NAMES for kind in kinds):
+        return None
+    return replace(settings, faults=tuple(FaultKind(kind) for kind in kinds))
+
+
+def _off(settings: Settings, text: str) -> Settings | None:
+    names = [part.strip() for part in text.split(",")] if text != "none" else []
+    return settings.without(*names) if all(name in RULE_NAMES for name in names) else None
+
+
+def _racks(settings: Settings, text: str) -> Settings | None:
+    racks = tuple(part.strip() for part in text.split(","))
+    return replace(settings, racks=racks) if all(racks) else None
+
+
+_FLAGS = {"true": True, "false": False}
+_COUNTS = {str(count): count for count in range(1, 101)}
+FAULT_NAMES = tuple(kind.value for kind in FAULTS)
+OPTIONS: dict[str, Option] = {
+    "brokers": _number("brokers", 1, 9),
+    "controllers": _number("controllers", 1, 5),
+    "partitions": _number("partitions", 1, 9),
+    "rf": _number("replication_factor", 1, 9),
+    "min-isr": _number("min_isr", 1, 9),
+    "unclean": _flag("unclean"),
+    "flush-before-ack": _flag("flush_before_ack"),
+    "racks": Option("names, one for each broker in turn", _racks),
+    "segment-bytes": _number("segment_bytes", 100, 1 << 30),
+    "client": Option("java, librdkafka", _client),
+    "producers": _number("producers", 0, 9),
+    "records": _producer("records", _COUNTS),
+    "acks": _producer("acks", {"0": 0, "1": 1, "all": -1}),
+    "idempotent": _producer("idempotent", {**_FLAGS, "default": None}),
+    "in-flight": _producer("in_flight_max", _COUNTS),
+    "retries": _producer("retries", _FLAGS),
+    "first-alone": _producer("first_alone", _FLAGS),
+    "consumers": _number("consumers", 0, 9),
+    "commit": _consumer("commit", {"after": "after", "before": "before", "auto": "auto"}),
+    "hand-off": _consumer("hand_off", _FLAGS),
+    "reset": _consumer("reset", {"earliest": "earliest", "latest": "latest", "none": "none"}),
+    "faults": Option("none, or of " + ", ".join(FAULT_NAMES), _faults),
+    "faults-max": _number("faults_max", 1, 20),
+    "chaos-ms": _number("chaos_ms", 100, 100_000),
+    "off": Option("none, or of " + ", ".join(RULE_NAMES), _off),
+}
+
+
+def changed(settings: Settings, pairs: Iterable[tuple[str, str]], where: str) -> Settings:
+    """With every pair applied, and checked as a whole. BadInput names the place and what goes."""
+    for name, text in pairs:
+        option = OPTIONS.get(name)
+        if option is None:
+            near = difflib.get_close_matches(name, OPTIONS, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise BadInput(
+                f"{where}: there is no setting {name}", hint=f"{hint}known: {', '.join(OPTIONS)}"
+            )
+        applied = option.apply(settings, text)
+        if applied is None:
+            raise BadInput(f"{where}: {name}={text} is not accepted; {name} is {option.accepted}")
+        settings = applied
+    if settings.replication_factor > settings.brokers:
+        raise BadInput(
+            f"{where}: rf={settings.replication_factor} needs as many brokers, and there are "
+            f"{settings.brokers}; rf is 1 to {settings.brokers} here"
+        )
+    return settings
+
+
+def pairs_of(text: str, where: str) -> list[tuple[str, str]]:
+    pairs = []
+    for word in text.split():
+        name, equals, value = word.partition("=")
+        if not equals or not value:
+            raise BadInput(f"{where}: {word!r} is not of the form name=value")
+        pairs.append((name, value))
+    return pairs
+
+
+def kinds_of(text: str, where: str) -> tuple[str, ...]:
+    kinds = tuple(part.strip() for part in text.split(","))
+    for kind in kinds:
+        if kind not in FOUND:
+            raise BadInput(f"{where}: nothing is called {kind!r}; known: {', '.join(FOUND)}")
+    return kinds

@@ -1,0 +1,426 @@
+"""The world: processes, their disks, the connections between them, and one step after the other.
+
+A step is named by a label that means the same in every run: the next message on a connection, the
+timer of a process, a fault. Who chooses the steps is somebody else (schedule.py): this executes
+one, and says which became possible.
+
+    deliver, connection     the next request arrives at the other side
+    answer, connection      the next answer arrives back
+    lose, connection        the oldest unanswered request is given up: nobody knows what came of it
+    wake, process           its timer
+    flush, process          what it asked to have on disk is on disk
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from lossless.core.broker import Broker, Phase
+from lossless.core.controllers import ControllerNode
+from lossless.core.machine import Effects, Machine
+from lossless.core.messages import CreateTopic, Produce, TopicPartition
+from lossless.core.quorum import METADATA
+from lossless.log.batch import CorruptBatch
+from lossless.log.memory import MemoryStore
+from lossless.log.store import StoreFailed
+from lossless.simulator.settings import Settings
+from lossless.verifier.history import Event
+
+FIRST_CONTROLLER = 101
+FIRST_PRODUCER = 201
+FIRST_CONSUMER = 301
+ADMIN = 401
+TOPIC = "orders"
+PAUSED_MS = 50  # how often a process that stands still is looked after
+
+
+class Connection(NamedTuple):
+    """From one process to another. Each kind of request has its own, as in Kafka: what was sent on
+    one of them stays in order, and on two of them does not."""
+
+    source: int
+    target: int
+    channel: str
+
+
+class Label(NamedTuple):
+    kind: str
+    at: Any  # a connection, a process, a fault
+
+
+@dataclass(slots=True)
+class Link:
+    requests: deque[int] = field(default_factory=deque)
+    answers: deque[tuple[int, Any]] = field(default_factory=deque)
+    unanswered: deque[int] = field(default_factory=deque)
+
+
+class Asked(NamedTuple):
+    connection: Connection
+    request: Any
+
+
+class Process:
+    """A name, a disk, and, while it lives, a machine."""
+
+    __slots__ = (
+        "disk",
+        "id",
+        "is_paused",
+        "life",
+        "machine",
+        "make",
+        "scheduled_ms",
+        "skew_ms",
+        "wake_ms",
+    )
+
+    def __init__(self, number: int, make: Callable[[Process], Machine]) -> None:
+        self.id = number
+        self.make = make
+        self.machine: Machine | None = None
+        self.disk: dict[str, MemoryStore] = {}
+        self.life = 0
+        self.is_paused = False
+        self.skew_ms = 0
+        self.wake_ms: int | None = None
+        self.scheduled_ms: int | None = None
+
+    def store(self, name: str) -> MemoryStore:
+        return self.disk.setdefault(name, MemoryStore())
+
+
+class Planned(NamedTuple):
+    """A step that has become possible. `after_ms` is None where chance decides when."""
+
+    label: Label
+    after_ms: int | None
+
+
+class World:
+    def __init__(self, settings: Settings, seed: int) -> None:
+        self.settings = settings
+        self.seed = seed
+        self.now_ms = 0
+        self.steps = 0
+        self.processes: dict[int, Process] = {}
+        self.events: list[Event] = []  # what clients saw
+        self.offsets: dict[tuple[str, TopicPartition], int] = {}  # committed, by group
+        self.planned: list[Planned] = []  # since somebody last looked
+        self.cut: set[tuple[int, int]] = set()  # directions in which nothing passes
+        self.late: dict[Connection, int] = {}  # connections on which everything takes so long
+        self.last: tuple[Any, Any] | None = None  # request and answer, if a step was an answer
+        self.broken: list[str] = []  # invariants
+        self._links: dict[Connection, Link] = {}
+        self._asked: dict[int, Asked] = {}
+        self._asked_count = 0
+        self._producer_ids = 0
+
+    # Processes
+
+    def add(self, number: int, make: Callable[[Process], Machine]) -> Process:
+        process = self.processes[number] = Process(number, make)
+        return process
+
+    def start(self, number: int) -> bool:
+        """False if it runs, or if its disk is beyond recovery."""
+        process = self.processes[number]
+        if process.machine is not None:
+            return False
+        process.life += 1
+        process.is_paused = False
+        for store in process.disk.values():
+            store.capacity = None
+        try:
+            process.machine = process.make(process)
+        except CorruptBatch as error:
+            self.broken.append(f"RecoverableLog: {self.name(number)} cannot open its log: {error}")
+            return False
+        self.run(process, process.machine.on_start(self._time(process)))
+        return True
+
+    def crash(self, number: int) -> bool:
+        process = self.processes[number]
+        if process.machine is None:
+            return False
+        process.machine = None
+        process.wake_ms = process.scheduled_ms = None
+        for connection in [c for c in self._links if number in (c.source, c.target)]:
+            self.disconnect(connection)
+        return True
+
+    def lose_power(self, number: int, survives: Callable[[int], int]) -> bool:
+        died = self.crash(number)
+        for _, store in sorted(self.processes[number].disk.items()):
+            store.lose_power(survives)
+        return died
+
+    def pause(self, number: int) -> bool:
+        process = self.processes[number]
+        if process.machine is None or process.is_paused:
+            return False
+        process.is_paused = True
+        for connection, link in self._links.items():
+            if connection.target == number:
+                for _ in link.unanswered:
+                    self.planned.append(Planned(Label("lose", connection), None))
+        return True
+
+    def resume(self, number: int) -> bool:
+        process = self.processes[number]
+        if not process.is_paused:
+            return False
+        process.is_paused = False
+        self._plan_wake(process)
+        for connection, link in self._links.items():
+            if connection.target == number:
+                self._plan_again("deliver", connection, len(link.requests))
+            if connection.source == number:
+                self._plan_again("answer", connection, len(link.answers))
+        return True
+
+    def _plan_again(self, kind: str, connection: Connection, times: int) -> None:
+        self.planned += [Planned(Label(kind, connection), None)] * times
+
+    def name(self, number: int) -> str:
+        for first, letter in ((ADMIN, "admin"), (FIRST_CONSUMER, "c"), (FIRST_PRODUCER, "p")):
+            if number >= first:
+                return letter if number == ADMIN else f"{letter}{number - first + 1}"
+        if number >= FIRST_CONTROLLER:
+            return f"controller {number - FIRST_CONTROLLER + 1}"
+        return f"broker {number}"
+
+    def _time(self, process: Process) -> int:
+        return self.now_ms + process.skew_ms
+
+    def next_producer_id(self) -> int:
+        self._producer_ids += 1
+        return self._producer_ids
+
+    # Steps
+
+    def execute(self, label: Label) -> bool:
+        """Whether anything happened: a step that is not possible is passed over."""
+        kind, at = label
+        self.last = None
+        if kind == "deliver":
+            done = self._deliver(at)
+        elif kind == "answer":
+            done = self._answer(at)
+        elif kind == "wake":
+            done = self._wake(at)
+        elif kind == "flush":
+            done = self._flush(at)
+        else:
+            done = self._lose(at)
+        self.steps += done
+        return done
+
+    def _deliver(self, connection: Connection) -> bool:
+        link = self._links.get(connection)
+        process = self.processes[connection.target]
+        if link is None or not link.requests or process.machine is None or process.is_paused:
+            return False
+        number = link.requests.popleft()
+        if (connection.source, connection.target) in self.cut:
+            self.planned.append(Planned(Label("lose", connection), None))
+            return True
+        asked = self._asked[number]
+        effects = self._guarded(
+            process,
+            lambda machine, now: machine.on_request(connection.source, number, asked.request, now),
+        )
+        self.run(process, effects)
+        return True
+
+    def _answer(self, connection: Connection) -> bool:
+        link = self._links.get(connection)
+        process = self.processes[connection.source]
+        if link is None or not link.answers or process.machine is None or process.is_paused:
+            return False
+        number, answer = link.answers.popleft()
+        if (connection.target, connection.source) in self.cut:
+            self.planned.append(Planned(Label("lose", connection), None))
+            return True
+        if number not in link.unanswered:
+            return True  # it was given up
+        link.unanswered.remove(number)
+        self._answered(process, self._asked[number], answer)
+        return True
+
+    def _lose(self, connection: Connection) -> bool:
+        link = self._links.get(connection)
+        if link is None or not link.unanswered:
+            return False
+        process = self.processes[connection.source]
+        if process.is_paused:
+            self.planned.append(Planned(label=Label("lose", connection), after_ms=PAUSED_MS))
+            return False
+        self._answered(process, self._asked[link.unanswered.popleft()], None)
+        return True
+
+    def _answered(self, process: Process, asked: Asked, answer: Any) -> None:
+        target, request = asked.connection.target, asked.request
+        self.last = (request, answer)
+        effects = self._guarded(
+            process, lambda machine, now: machine.on_answer(target, request, answer, now)
+        )
+        self.run(process, effects)
+
+    def _wake(self, number: int) -> bool:
+        process = self.processes[number]
+        process.scheduled_ms = None
+        if process.machine is None or process.is_paused or process.wake_ms is None:
+            return False
+        if process.wake_ms > self.now_ms:  # it has been moved since
+            self._plan_wake(process)
+            return False
+        process.wake_ms = None
+        self.run(process, self._guarded(process, lambda machine, now: machine.on_timer(now)))
+        return True
+
+    def _flush(self, number: int) -> bool:
+        process = self.processes[number]
+        machine = process.machine
+        if not isinstance(machine, Broker | ControllerNode) or process.is_paused:
+            return False
+        log = machine.metadata_log
+        log.flush()
+        end = log.log_end_offset
+        self.run(process, self._guarded(process, lambda m, now: m.on_flushed(METADATA, end, now)))
+        return True
+
+    def _guarded(
+        self, process: Process, event: Callable[[Machine, int], Effects]
+    ) -> Effects | None:
+        """None: the disk failed, and the process with it."""
+        assert process.machine is not None
+        try:
+            return event(process.machine, self._time(process))
+        except StoreFailed:
+            self.crash(process.id)
+            return None
+
+    def run(self, process: Process, effects: Effects | None) -> None:
+        """Does what a machine asks for: this is the whole of a host."""
+        if effects is None:
+            return
+        for target, request in effects.send:
+            self._send(process, target, request)
+        for number, answer in effects.reply:
+            connection = self._asked[number].connection
+            link = self._links[connection]
+            if number in link.unanswered:
+                link.answers.append((number, answer))
+                self.planned.append(Planned(Label("answer", connection), None))
+        for _ in effects.flush:
+            self.planned.append(Planned(Label("flush", process.id), None))
+        if effects.wake_ms is not None:
+            process.wake_ms = effects.wake_ms - process.skew_ms
+            self._plan_wake(process)
+        machine = process.machine
+        if isinstance(machine, Broker) and machine.phase is Phase.STOPPED:
+            self.crash(process.id)
+
+    def _plan_wake(self, process: Process) -> None:
+        if process.wake_ms is not None and (
+            process.scheduled_ms is None or process.wake_ms < process.scheduled_ms
+        ):
+            process.scheduled_ms = process.wake_ms
+            after_ms = max(0, process.wake_ms - self.now_ms)
+            self.planned.append(Planned(Label("wake", process.id), after_ms))
+
+    # Network
+
+    def _send(self, process: Process, target: int, request: Any) -> None:
+        channel = "Produce" if isinstance(request, Produce) else type(request).__name__
+        connection = Connection(process.id, target, channel)
+        link = self._links.get(connection)
+        if link is None:
+            link = self._links[connection] = Link()
+        self._asked_count += 1
+        number = self._asked_count
+        self._asked[number] = Asked(connection, request)
+        link.unanswered.append(number)
+        other = self.processes[target]
+        if other.machine is None:
+            self.planned.append(Planned(Label("lose", connection), 1))  # refused
+            return
+        link.requests.append(number)
+        self.planned.append(Planned(Label("deliver", connection), None))
+        if other.is_paused:
+            self.planned.append(Planned(Label("lose", connection), None))
+
+    def ask(self, source: int, target: int, request: Any) -> None:
+        """As an administrator does, who does not wait for the answer."""
+        self._send(self.processes[source], target, request)
+
+    def disconnect(self, connection: Connection) -> bool:
+        """What is on its way is gone, and whoever asked will find out."""
+        link = self._links.get(connection)
+        if link is None or not (link.requests or link.unanswered):
+            return False
+        link.requests.clear()
+        link.answers.clear()
+        if self.processes[connection.source].machine is None:
+            link.unanswered.clear()
+        self.planned += [Planned(Label("lose", connection), 1)] * len(link.unanswered)
+        return True
+
+    @property
+    def connections(self) -> list[Connection]:
+        return list(self._links)
+
+
+def build(settings: Settings, seed: int) -> World:
+    """Brokers and controllers, not started."""
+    world = World(settings, seed)
+    voters = tuple(range(FIRST_CONTROLLER, FIRST_CONTROLLER + settings.controllers))
+
+    def draw(number: int) -> Callable[[int], int]:
+        return random.Random(f"{seed}/{number}").randrange
+
+    def controller(process: Process) -> Machine:
+        return ControllerNode(
+            process.id,
+            voters=voters,
+            stores=process.store,
+            draw=draw(process.id),
+            config=settings.controller_config,
+            rules=settings.rules,
+        )
+
+    def broker(process: Process) -> Machine:
+        racks = settings.racks
+        return Broker(
+            process.id,
+            voters=voters,
+            stores=process.store,
+            incarnation=process.life,
+            draw=draw(process.id),
+            config=settings.broker_config,
+            rules=settings.rules,
+            rack=racks[(process.id - 1) % len(racks)] if racks else None,
+        )
+
+    for number in voters:
+        world.add(number, controller)
+    for number in range(1, settings.brokers + 1):
+        world.add(number, broker)
+    return world
+
+
+def topic(settings: Settings) -> CreateTopic:
+    return CreateTopic(
+        TOPIC,
+        settings.partitions,
+        settings.replication_factor,
+        (
+            ("min.insync.replicas", str(settings.min_isr)),
+            ("unclean.leader.election.enable", "true" if settings.unclean else "false"),
+        ),
+    )
