@@ -49,7 +49,9 @@ class Host:
         self._starts = 0
         self.wake_ms: dict[int, int | None] = {}
         self._asked: dict[int, tuple[int, int, Any]] = {}  # from whom, whom and what, by token
+        self.sent: list[Any] = []  # every request of a node to another
         self._awaited: set[int] = set()  # tokens of what a test asked
+        self._answered: set[int] = set()
         self._tokens = 0
         self._to_do: deque[Callable[[], None]] = deque()
         for node in (*controllers, *brokers):
@@ -130,12 +132,15 @@ class Host:
         for to, request in effects.send:
             self._tokens += 1
             self._asked[self._tokens] = (node, to, request)
+            self.sent.append(request)
             self._to_do.append(partial(self._deliver, self._tokens))
         for token, answer in effects.reply:
             if token in self._asked:
                 is_lost = type(self._asked[token][2]) in self.unheard
                 self._answer(token, None if is_lost else answer)
             elif token in self._awaited:
+                assert token not in self._answered, "answered twice"
+                self._answered.add(token)
                 self.answers[token] = answer
         for log in effects.flush:
             assert log == METADATA

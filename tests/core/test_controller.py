@@ -173,6 +173,7 @@ def test_a_broker_is_fenced_until_it_has_seen_its_own_registration() -> None:
     assert cluster.beat(1) == BrokerHeartbeatAnswer(Error.NONE, is_fenced=False)
     assert cluster.image.is_active(1)
     assert cluster.beat(1) == BrokerHeartbeatAnswer(Error.NONE, is_fenced=False)
+    assert cluster.image.end_offset == 2  # the second had nothing to write
 
 
 @pytest.mark.parametrize(("broker", "epoch"), [(1, 7), (9, 0)])
@@ -510,6 +511,15 @@ def test_allowing_unclean_elections_makes_those_that_are_due(three: Cluster) -> 
     assert three.leads == NO_LEADER
     three.configure(UNCLEAN, "true")
     assert (three.leads, three.isr) == (3, (3,))
+
+
+def test_an_election_is_due_also_where_nobody_is_eligible(three: Cluster) -> None:
+    three.fence(2, 3, 1)
+    three.restart(1, clean=False)
+    three.beat(3)
+    assert (three.leads, three.state().elr) == (NO_LEADER, ())
+    three.configure(UNCLEAN, "true")
+    assert three.leads == 3
 
 
 def test_with_unclean_elections_allowed_any_active_replica_leads(three: Cluster) -> None:

@@ -171,6 +171,12 @@ def test_the_last_known_leader_leads_again_if_nobody_is_eligible() -> None:
     assert after(now, 1, 2, 3) == state(1, (1,), epochs=(7, 11))
 
 
+def test_the_last_known_leader_does_not_lead_while_somebody_away_has_everything() -> None:
+    """R16: it lost its disk, and who is eligible is not back yet."""
+    assert after(state(NO_LEADER, (), elr=(2,), last_known=1), 1, 3, min_isr=2) is None
+    assert after(state(NO_LEADER, (2,), last_known=1), 1, 3, min_isr=2) is None
+
+
 def test_a_last_known_leader_is_remembered_until_the_set_is_large_enough() -> None:
     now = after(state(NO_LEADER, (), last_known=1), 1, min_isr=2)
     assert now == state(1, (1,), last_known=1, epochs=(6, 9))

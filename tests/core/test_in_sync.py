@@ -87,6 +87,7 @@ def test_a_follower_that_fetches_and_falls_behind_stays_only_if_fetching_is_enou
 def test_without_the_rule_a_follower_that_stands_at_the_end_and_does_not_fetch_is_out() -> None:
     progress = Progress(0)
     fetched(progress, 10, end=10, now_ms=0)
+    assert progress.is_caught_up(10, LAG_MS, LAG_MS, FETCHING_IS_ENOUGH)
     assert not progress.is_caught_up(10, LAG_MS + 1, LAG_MS, FETCHING_IS_ENOUGH)
 
 

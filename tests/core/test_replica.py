@@ -245,6 +245,15 @@ def test_what_is_acknowledged_survives_a_loss_of_power_if_it_is_flushed_first(
         assert both.values(broker) == ([b"a"] if flushes else [])
 
 
+def test_just_enough_in_sync_are_enough(three: Replicas) -> None:
+    """B4."""
+    three.told(led_by(1, 1, isr=(1, 2), partition_epoch=2), min_isr=2)
+    produced, end_offset = three[1].append(records(), ALL, 0)
+    assert produced.error is Error.NONE
+    three.fetch(2, 1, times=2)
+    assert three[1].acknowledged(end_offset, 1) is Error.NONE
+
+
 # The high watermark
 
 
@@ -267,6 +276,21 @@ def test_a_follower_learns_of_what_is_committed_one_fetch_later(three: Replicas)
     assert (three[1].high_watermark, three[2].high_watermark) == (1, 1)
 
 
+def test_who_is_about_to_join_is_waited_for_while_another_change_is_under_way() -> None:
+    """R12: 2 has everything, and 3 is being added."""
+    three = Replicas()
+    three.told(led_by(1, 1, isr=(1,)))
+    three.append(1, b"a")
+    three.fetch(3, 1, times=2)
+    three.fetch(2, 1, times=2)
+    assert three[1].in_sync.maximal == (1, 3)
+    three.append(1, b"b")
+    three.fetch(3, 1, times=2)
+    assert three[1].high_watermark == 1
+    three.fetch(2, 1, times=2)
+    assert three[1].high_watermark == 2
+
+
 def test_who_left_the_set_is_not_waited_for(three: Replicas) -> None:
     """R8."""
     three.append(1, b"a")
@@ -274,6 +298,13 @@ def test_who_left_the_set_is_not_waited_for(three: Replicas) -> None:
     assert three[1].high_watermark == 0
     three.told(led_by(1, 1, isr=(1, 2), partition_epoch=2), 1)
     assert three[1].high_watermark == 1
+
+
+def test_who_is_outside_and_lags_is_not_waited_for(outside: Replicas) -> None:
+    """R8."""
+    outside.fetch(2, 1)
+    outside.append(1, b"c")
+    assert outside[1].high_watermark == 3
 
 
 def test_what_is_committed_stays_committed_in_an_epoch(three: Replicas) -> None:
@@ -365,6 +396,20 @@ def test_an_answer_that_comes_after_later_metadata_is_no_news(outside: Replicas)
     assert (outside[1].in_sync.isr, outside[1].partition_epoch) == ((1,), 5)
 
 
+def test_a_change_that_the_controller_has_made_before_is_over_too(outside: Replicas) -> None:
+    """It answers with the epoch that it was asked to change, and with the set as it is."""
+    outside.fetch(2, 1, times=2)
+    outside[1].on_isr_changed((1, 2), 1, 0)
+    assert outside[1].in_sync.phase is Phase.SETTLED
+
+
+def test_what_was_proposed_in_an_epoch_ends_with_it(outside: Replicas) -> None:
+    outside.fetch(2, 1, times=2)
+    outside.told(led_by(1, 2, isr=(1,), replicas=(1, 2), partition_epoch=9), 1)
+    assert (outside[1].proposal, outside[1].in_sync.maximal) == (None, (1,))
+    assert outside[1].partition_epoch == outside[1].in_sync.partition_epoch == 9
+
+
 def test_a_change_that_is_refused_is_taken_back_and_proposed_again(outside: Replicas) -> None:
     outside.fetch(2, 1, times=2)
     outside[1].proposal = None
@@ -436,6 +481,8 @@ def test_who_is_about_to_join_is_forgotten_by_who_leads_no_more() -> None:
     both.told(led_by(1, 1, isr=(1,), replicas=(1, 2)))
     both.fetch(2, 1)
     both.told(led_by(2, 2, isr=(2,), replicas=(1, 2)))
+    both[1].finish()
+    both.told(led_by(1, 3, isr=(1,), replicas=(1, 2)))
     both[1].finish()
     assert both[1].proposal is None
 
@@ -540,6 +587,12 @@ def test_a_follower_of_an_earlier_epoch_does_not_raise_the_high_watermark(
     error = both.ask(2, 1, asked).error
     assert error is (Error.FENCED_LEADER_EPOCH if is_on else Error.NONE)
     assert both[1].high_watermark == (1 if is_on else 2)
+
+
+def test_a_follower_tells_with_every_fetch_which_epochs_it_knows(three: Replicas) -> None:
+    three.append(1, b"a")
+    three.fetch(2, 1, times=3)
+    assert three[2].next_fetch()[1:4] == (1, 1, 1)
 
 
 def test_without_checks_a_follower_tells_its_epoch_only_with_the_first_fetch() -> None:
@@ -709,7 +762,8 @@ def test_a_follower_cuts_its_log_before_it_believes_the_high_watermark(
     assert seen(three[2]) == [b"a"]
 
 
-def test_what_was_to_be_cut_is_kept_by_who_leads_in_the_meantime() -> None:
+@pytest.mark.parametrize("leader", [1, 2])
+def test_what_was_to_be_cut_is_kept_when_another_leads_in_the_meantime(leader: int) -> None:
     three = Replicas(rules=without("truncate_before_high_watermark"))
     three.told(led_by(1, 1))
     three.append(1, b"z")
@@ -717,8 +771,8 @@ def test_what_was_to_be_cut_is_kept_by_who_leads_in_the_meantime() -> None:
     three.told(led_by(3, 2, isr=(3,)))
     three.fetch(2, 3)
     assert three[2].is_unfinished
-    three.told(led_by(2, 3, isr=(2,)), 2)
-    three[2].on_tick(0)
+    three.told(led_by(leader, 3, isr=(leader,)), 2)
+    three[2].finish()
     assert three.values(2) == [b"z"]
 
 
@@ -734,6 +788,9 @@ def test_an_empty_fetch_does_not_hide_that_histories_part(rules: Rules, is_on: b
     three.fetch(2, 3, times=3)
     assert three.values(2) == ([b"a"] if is_on else [b"z"])
     assert three[3].high_watermark == 1
+    three.append(3, b"b")
+    three.fetch(2, 3)
+    assert three[2].next_fetch().last_fetched_epoch == 2  # records bring it back
 
 
 @with_and_without("empty_epochs_forgotten")
@@ -895,6 +952,17 @@ def test_an_answer_of_an_earlier_epoch_is_not_for_now(three: Replicas, leader: i
     assert three.values(2) == []
 
 
+def test_who_leads_takes_nothing_from_another_leader_even_if_no_epoch_is_told() -> None:
+    three = Replicas(rules=without("fetch_checks_epoch"))
+    three.told(led_by(1, 1))
+    three.append(1, b"a")
+    asked = three[2].next_fetch()
+    fetched = three.ask(2, 1, asked)
+    three.told(led_by(2, 2), 2)
+    assert three[2].on_fetched(asked, fetched, 0)
+    assert three.values(2) == []
+
+
 def test_a_follower_takes_markers_and_refuses_nothing_that_the_leader_took(
     three: Replicas,
 ) -> None:
@@ -1020,3 +1088,29 @@ def test_the_end_of_a_log_does_not_step_back_after_an_election(rules: Rules, is_
     assert (earliest.error, earliest.offset) == (Error.NONE, 0)
     both.fetch(1, 2)
     assert latest(both[2]) == (Error.NONE, 1)
+
+
+# Whom a leader and a follower do not believe
+
+
+def test_a_late_fetch_of_a_process_that_was_replaced_does_not_count(three: Replicas) -> None:
+    three.append(1, b"a")
+    asked = three[2].next_fetch()
+    assert three[1].on_follower_fetch(2, 5, asked, 0).error is Error.NONE
+    late = asked._replace(offset=1)
+    assert three[1].on_follower_fetch(2, 4, late, 0).error is Error.STALE_BROKER_EPOCH
+    assert three[1].progress[2].log_end_offset == 0
+
+
+def test_an_answer_to_somebody_who_is_no_replica_is_nothing_to_remember(three: Replicas) -> None:
+    three[1].on_answered(9)
+    assert 9 not in three[1].progress
+
+
+def test_a_follower_asks_again_when_what_came_is_damaged(three: Replicas) -> None:
+    three.append(1, b"a")
+    asked = three[2].next_fetch()
+    fetched = three.ask(2, 1, asked)
+    damaged = fetched._replace(data=fetched.data[:-1])
+    assert not three[2].on_fetched(asked, damaged, 0)
+    assert three.values(2) == []

@@ -147,6 +147,7 @@ class Broker:
         self._ask_ms = 0
         self._tick_ms = 0
         self._checkpoint_ms = 0
+        self._finish_ms: int | None = None  # only while a rule that is off has split a step
         self._fetching: set[int] = set()
         self._fetch_ms: dict[int, int] = {}
         self._followed: dict[int, list[Replica]] = {}
@@ -233,9 +234,11 @@ class Broker:
         if now_ms >= self._checkpoint_ms:
             self._checkpoint_ms = now_ms + self.config.checkpoint_ms
             self._write_checkpoint()
-        for replica in self.replicas.values():
-            if replica.is_unfinished:
+        if self._finish_ms is not None and now_ms >= self._finish_ms:
+            self._finish_ms = None
+            for replica in self.replicas.values():
                 replica.finish()
+                self._touch(replica)
         return self._after(now_ms, self.quorum.on_timer(now_ms))
 
     def on_flushed(self, log: str, offset: int, now_ms: int) -> Effects:
@@ -277,8 +280,10 @@ class Broker:
             if leader not in self._fetching and at > now_ms
         )
         wakes += (at for at in self._alter_ms.values() if at > now_ms)
-        if any(replica.is_unfinished for replica in self.replicas.values()):
-            wakes.append(now_ms + self.config.backoff_ms)
+        if self._finish_ms is None and any(r.is_unfinished for r in self.replicas.values()):
+            self._finish_ms = now_ms + self.config.fetch_wait_ms
+        if self._finish_ms is not None:
+            wakes.append(self._finish_ms)
         return max(now_ms + 1, min(wakes))
 
     # Metadata
@@ -318,7 +323,7 @@ class Broker:
             replica = self.replicas[partition] = Replica(
                 partition,
                 self.broker,
-                Log(self._stores(str(partition)), self.config.log, self._rules),
+                Log(self._stores(self._store_name(partition)), self.config.log, self._rules),
                 high_watermark=self._checkpoint.get(partition, 0),
                 config=self.config.replica,
                 rules=self._rules,
@@ -328,6 +333,10 @@ class Broker:
             self._altering.pop(partition, None)
             self._alter_ms.pop(partition, None)
         self._touch(replica)
+
+    def _store_name(self, partition: TopicPartition) -> str:
+        """With the topic's id: one that is created again under its name is another one."""
+        return f"{partition}.{self.image.topics[partition.topic]}"
 
     def _is_eligible(self, broker: int, broker_epoch: int) -> bool:
         known = self.image.brokers.get(broker)
@@ -514,7 +523,7 @@ class Broker:
         )
         is_odd = any(fetched.error or fetched.diverging for fetched in answers)
         if size >= request.bytes_min or is_odd or has_news or request.wait_ms_max <= 0:
-            self._reply.append(Reply(token, FetchAnswer(tuple(answers))))
+            self._answer(token, request, answers)
             return
         waiting = _WaitingFetch(token, source, now_ms + request.wait_ms_max, request)
         for asked in request.partitions:
@@ -607,6 +616,7 @@ class Broker:
 
     def _has_news(self, waiting: _WaitingFetch) -> bool:
         request = waiting.request
+        size = 0
         for asked in request.partitions:
             replica = self.replicas.get(asked.partition)
             if replica is None:
@@ -614,19 +624,26 @@ class Broker:
             if request.replica != CONSUMER:
                 if replica.has_news_for(request.replica, asked):
                     return True
-            elif replica.role is Role.OFFLINE or asked.offset < replica.readable_end(
-                request.read_committed
-            ):
-                return True
-        return False
+            else:
+                fetched = replica.on_consumer_fetch(asked, request.read_committed)
+                if fetched.error is not Error.NONE or fetched.diverging is not None:
+                    return True
+                size += len(fetched.data)
+        return request.replica == CONSUMER and size >= request.bytes_min
 
     def _answer_fetch(self, waiting: _WaitingFetch, now_ms: int) -> None:
         waiting.is_over = True
-        answers = (
-            self._fetched(waiting.request, n, now_ms)
-            for n in range(len(waiting.request.partitions))
-        )
-        self._reply.append(Reply(waiting.token, FetchAnswer(tuple(answers))))
+        count = len(waiting.request.partitions)
+        answers = [self._fetched(waiting.request, n, now_ms) for n in range(count)]
+        self._answer(waiting.token, waiting.request, answers)
+
+    def _answer(self, token: Token, request: Fetch, answers: list[Fetched]) -> None:
+        self._reply.append(Reply(token, FetchAnswer(tuple(answers))))
+        if request.replica != CONSUMER:
+            for asked in request.partitions:
+                replica = self.replicas.get(asked.partition)
+                if replica is not None:
+                    replica.on_answered(request.replica)
 
     def _expire(self, waiting: _WaitingProduce | _WaitingFetch, now_ms: int) -> None:
         if waiting.is_over:

@@ -78,6 +78,7 @@ class Role(enum.Enum):
 class ReplicaConfig:
     lag_ms_max: int = 30_000  # replica.lag.time.max.ms
     flush_before_ack: bool = False  # flush.messages=1
+    fetch_bytes_max: int = 1 << 20  # replica.fetch.max.bytes
 
 
 class AppendResult(NamedTuple):
@@ -262,6 +263,8 @@ class Replica:
         error = self._checked(asked.leader_epoch)
         if error is Error.NONE and follower not in self.progress:
             error = Error.UNKNOWN_TOPIC_OR_PARTITION
+        elif error is Error.NONE and broker_epoch < self.progress[follower].broker_epoch:
+            error = Error.STALE_BROKER_EPOCH  # a late word of a process that was replaced
         if error is not Error.NONE:
             return Fetched(self.partition, error)
         diverging = self._divergence(asked)
@@ -277,8 +280,13 @@ class Replica:
         progress.on_fetch(asked.offset, asked.log_start_offset, end, broker_epoch, now_ms)
         self._maybe_expand(follower, progress)
         self._advance(now_ms)
-        progress.high_watermark_sent = self.high_watermark
         return self._fetched(data=self._read(asked, end))
+
+    def on_answered(self, follower: int) -> None:
+        """What `on_follower_fetch` returned is on its way: the follower knows what is committed."""
+        progress = self.progress.get(follower)
+        if progress is not None:
+            progress.high_watermark_sent = self.high_watermark
 
     def has_news_for(self, follower: int, asked: FetchPartition) -> bool:
         """Whether a fetch that waits is to be answered now."""
@@ -320,7 +328,6 @@ class Replica:
 
     def on_tick(self, now_ms: int) -> None:
         """From time to time: who has not caught up for too long leaves the in-sync set."""
-        self.finish()
         if self.role is not Role.LEADER:
             return
         end = self.log.log_end_offset
@@ -482,6 +489,7 @@ class Replica:
             self.leader_epoch if rules.fetch_checks_epoch else UNKNOWN_EPOCH,
             latest if latest is not None and is_told else UNKNOWN_EPOCH,
             self.log.log_start_offset,
+            self.config.fetch_bytes_max,
         )
 
     def on_fetched(self, asked: FetchPartition, fetched: Fetched, now_ms: int) -> bool:
@@ -499,7 +507,11 @@ class Replica:
         if fetched.diverging is not None:
             self._on_diverging(fetched, fetched.diverging)
             return True
-        for batch in parse_all(fetched.data):
+        try:
+            batches = parse_all(fetched.data)
+        except CorruptBatch:
+            return False
+        for batch in batches:
             if batch.base_offset < self.log.log_end_offset == self.log.log_start_offset:
                 # The leader's log begins within a batch, which came as a whole.
                 self.log.start_anew(batch.base_offset)
@@ -522,7 +534,6 @@ class Replica:
                 target = min(target, own.end_offset)
         if self._rules.truncate_before_high_watermark:
             self._truncate(target)
-            self.high_watermark = self._bounded(self.high_watermark)
         else:
             self.high_watermark = self._bounded(fetched.high_watermark)
             self._truncate_to = target

@@ -423,7 +423,7 @@ class Log:
             if is_whole:
                 segment.rebuild()
                 continue
-            cut = segment.recover(self._assign)
+            cut = segment.recover(self._assign, flush=self._rules.recovery_point_after_flush)
             has_gap = following not in (None, segment.next_offset)
             if cut or (has_gap and not may_gap):
                 for lost in bases[number + 1 :]:

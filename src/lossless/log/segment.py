@@ -80,13 +80,13 @@ class Segment:
         if self._scan():
             raise CorruptBatch(f"{self._name} is damaged at {self.size}, though it was flushed")
 
-    def recover(self, visit: Callable[[Batch], None]) -> int:
-        """Keeps what is whole and writes the indexes anew; how many bytes were cut off.
-
-        `visit` sees every batch that is kept, in order.
+    def recover(self, visit: Callable[[Batch], None], *, flush: bool = True) -> int:
+        """Keeps what is whole, flushed from now on, and writes the indexes anew; how many bytes
+        were cut off. `visit` sees every batch that is kept, in order.
         """
         cut = self._scan(visit)
-        self._store.truncate(self._name, self.size)
+        if cut or flush:
+            self._store.truncate(self._name, self.size)
         return cut
 
     def _scan(self, visit: Callable[[Batch], None] | None = None) -> int:

@@ -4,6 +4,7 @@
     claims: R6, B8
     settings: acks=1 faults=broker-crash     (any of simulator/options.py)
     right: acks=all                          (what is changed so that the anomaly goes away)
+    when: soak                               (too long for every day; always if it is left out)
     look for: lost
     seeds: 300                               (how many schedules to look through, at most)
     script:                                  (instead of faults by chance: what happens, and when)
@@ -37,12 +38,13 @@ from lossless.simulator.shrinking import Shrinking
 from lossless.simulator.telling import told_plan
 from lossless.simulator.trace import as_text, trace
 from lossless.simulator.world import ADMIN, FIRST_CONSUMER, FIRST_CONTROLLER, FIRST_PRODUCER
+from lossless.verifier.history import Acknowledged, Sent
 
 TIMES = 10  # as many schedules without the anomaly as it took to find it
 SCHEDULES_MIN = 20  # and at least so many
 RULER = "---\n"
 AFTER_MS = 600  # a script goes on for so long after its last line
-_KEYS = ("title", "claims", "settings", "right", "look for", "seeds", "exhaust", "script")
+_KEYS = ("title", "claims", "when", "settings", "right", "look for", "seeds", "exhaust", "script")
 _TIMED = re.compile(r"at (\d+) (.+)")
 _PROCESS = r"(broker \d+|controller \d+|p\d+|c\d+)"
 
@@ -52,6 +54,7 @@ class Scenario:
     file: Path
     title: str
     claims: tuple[str, ...]
+    is_long: bool
     settings: Settings
     right: Settings | None
     right_text: str
@@ -93,6 +96,7 @@ def load(file: Path) -> Scenario:
         file=file,
         title=values["title"],
         claims=tuple(claim.strip() for claim in values["claims"].split(",")),
+        is_long=_is_long(values.get("when", "always"), where),
         settings=settings,
         right=right,
         right_text=right_text,
@@ -103,6 +107,12 @@ def load(file: Path) -> Scenario:
         head=head,
         expected=expected.removesuffix("\n"),
     )
+
+
+def _is_long(when: str, where: str) -> bool:
+    if when not in ("always", "soak"):
+        raise BadInput(f"{where}: when is always or soak, not {when!r}")
+    return when == "soak"
 
 
 def _right(settings: Settings, text: str, where: str) -> Settings:
@@ -192,7 +202,8 @@ def _run_script(scenario: Scenario) -> str:
     lines.append(_verdict(scenario, result, 1))
     if scenario.right is not None:
         calm = Run(scenario.right, 1, plan).run()
-        lines.append(f"with {scenario.right_text}, the same: {_outcome(scenario, calm)}")
+        outcome = f"{_outcome(scenario, calm)}, longest wait {longest_wait_ms(calm)} ms"
+        lines.append(f"with {scenario.right_text}, the same: {outcome}")
         lines.append(_by_chance(scenario, scenario.right, plan, SCHEDULES_MIN))
     return "\n".join(lines)
 
@@ -240,7 +251,16 @@ def _by_chance(scenario: Scenario, settings: Settings, plan: Plan | None, seeds:
 
 
 def _verdict(scenario: Scenario, result: Result, schedules: int) -> str:
-    return f"{_outcome(scenario, result)} (schedule {schedules}; {told_plan(result.plan)})"
+    pause = f"; longest wait {longest_wait_ms(result)} ms" if scenario.script else ""
+    return f"{_outcome(scenario, result)} (schedule {schedules}; {told_plan(result.plan)}{pause})"
+
+
+def longest_wait_ms(result: Result) -> int:
+    """Of a producer for an acknowledgement."""
+    sent = {event.value: event.time_ms for event in result.history.of(Sent)}
+    return max(
+        (event.time_ms - sent[event.value] for event in result.history.of(Acknowledged)), default=0
+    )
 
 
 def _outcome(scenario: Scenario, result: Result) -> str:

@@ -86,7 +86,7 @@ class Schedule:
     def _takes_ms(self, label: Label) -> int:
         if label.kind == "lose":
             return REQUEST_TIMEOUT_MS
-        if label.at in self._world.late:
+        if label.kind == "deliver" and label.at in self._world.late:
             return self._world.late[label.at]
         if self.kind is Kind.CALM:
             return CALM_MS

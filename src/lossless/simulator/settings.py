@@ -73,6 +73,7 @@ class ConsumerSettings:
     commit: str = "after"
     hand_off: bool = False  # to a thread that processes later
     reset: str = "earliest"  # auto.offset.reset
+    from_follower: bool = False  # KIP-392: whoever is near, instead of the leader
     processing_ms: int = 20
     auto_commit_ms: int = 60
 
@@ -88,6 +89,7 @@ class Settings:
     flush_before_ack: bool = False
     racks: tuple[str, ...] = ()
     segment_bytes: int = 1 << 20
+    fetch_bytes: int = 1 << 20  # that a follower asks for at a time
     producers: int = 2
     producer: ProducerSettings = field(default_factory=ProducerSettings)
     consumers: int = 2
@@ -116,7 +118,11 @@ class Settings:
             fetch_wait_ms=FETCH_WAIT_MS,
             backoff_ms=BACKOFF_MS,
             checkpoint_ms=CHECKPOINT_MS,
-            replica=ReplicaConfig(lag_ms_max=LAG_MS_MAX, flush_before_ack=self.flush_before_ack),
+            replica=ReplicaConfig(
+                lag_ms_max=LAG_MS_MAX,
+                flush_before_ack=self.flush_before_ack,
+                fetch_bytes_max=self.fetch_bytes,
+            ),
             log=LogConfig(segment_bytes=self.segment_bytes),
             quorum=QUORUM,
         )

@@ -10,9 +10,16 @@ from typing import NamedTuple
 
 from lossless.core.broker import Broker
 from lossless.core.controllers import ControllerNode
-from lossless.core.messages import NO_LEADER, Error, ProduceAnswer, TopicPartition
+from lossless.core.messages import (
+    NO_LEADER,
+    Error,
+    ListOffsetsAnswer,
+    ProduceAnswer,
+    TopicPartition,
+)
 from lossless.core.metadata import Image, PartitionState
 from lossless.core.replica import Replica, Role
+from lossless.simulator.clients.consumer import Consumer
 from lossless.simulator.faults import Action
 from lossless.simulator.run import Plan, Result, Run, Step
 from lossless.simulator.settings import Settings
@@ -96,12 +103,14 @@ class _Watcher:
         self._states: dict[TopicPartition, PartitionState] = {}
         self._active: dict[int, bool] = {}
         self._events = 0
+        self._stopped: set[int] = set()
         self._story: dict[str, list[str]] = {}
 
     def on_step(self, world: World, step: Step) -> None:
         notes = self._client_notes(world.events[self._events :])
         self._events = len(world.events)
         notes += _refusal_notes(world)
+        notes += self._stopped_notes(world)
         notes += self._controller_notes(world)
         notes += self._replica_notes(world)
         label = step.label
@@ -129,6 +138,19 @@ class _Watcher:
             notes.append(note)
             if isinstance(event, Sent | Acknowledged | Failed | Read):
                 self._add(event.value, f"{note} ({event.time_ms} ms)")
+        return notes
+
+    def _stopped_notes(self, world: World) -> list[str]:
+        notes = []
+        for process in world.processes.values():
+            machine = process.machine
+            is_stopped = isinstance(machine, Consumer) and machine.is_stopped
+            if is_stopped and process.id not in self._stopped:
+                self._stopped.add(process.id)
+                notes.append(
+                    f"{world.name(process.id)} stops: its position is gone, and the application "
+                    "must decide"
+                )
         return notes
 
     def _add(self, value: str, note: str) -> None:
@@ -204,15 +226,16 @@ class _Watcher:
 
 
 def _refusal_notes(world: World) -> list[str]:
-    """What a client is told that it does not tell the application: it will try again."""
-    if world.last is None or not isinstance(world.last[1], ProduceAnswer):
+    """What a client is told and does not tell the application: it will try again."""
+    if world.last is None:
         return []
-    answer: ProduceAnswer = world.last[1]
-    return [
-        f"the answer is {produced.error.name}"
-        for produced in answer.partitions
-        if produced.error is not Error.NONE
-    ]
+    answer = world.last[1]
+    errors = []
+    if isinstance(answer, ProduceAnswer):
+        errors = [produced.error for produced in answer.partitions]
+    elif isinstance(answer, ListOffsetsAnswer):
+        errors = [answer.error]
+    return [f"the answer is {error.name}" for error in errors if error is not Error.NONE]
 
 
 def _agreed(world: World) -> Image | None:

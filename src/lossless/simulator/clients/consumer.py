@@ -148,7 +148,10 @@ class Consumer:
                 continue
             position.is_asking = True
             epoch = leader.leader_epoch if self._knows_epochs else UNKNOWN_EPOCH
-            sends.append(Send(leader.leader, self._question(partition, position, epoch, now_ms)))
+            question = self._question(partition, position, epoch, now_ms)
+            is_fetch = isinstance(question, Fetch)
+            target = self._near(leader.leader) if is_fetch else leader.leader
+            sends.append(Send(target, question))
         sends += self._leaders.question(now_ms)
         if self._leaders.wake_ms is not None:
             wakes.append(self._leaders.wake_ms)
@@ -156,6 +159,12 @@ class Consumer:
         return Effects(
             send=tuple(sends), wake_ms=None if wake_ms == _NEVER else max(wake_ms, now_ms + 1)
         )
+
+    def _near(self, leader: int) -> int:
+        """The broker to read from."""
+        if not self.settings.from_follower:
+            return leader
+        return self._leaders.other_than(leader)
 
     def _question(
         self, partition: TopicPartition, position: Position, epoch: int, now_ms: int

@@ -10,9 +10,14 @@ Without idempotence every request is retried by itself, so that what was sent la
 earlier: it was on its way already. With it, what is sent again is sent alone.
 
 Idempotence has a gap at its beginning: a leader that does not know a producer takes any sequence,
-because what came before may have expired. If the first record is refused and the second, on its way
-already, is not, they change places for good. `first_alone` is what an application can do about it:
-wait for the first acknowledgement before sending more.
+because what came before may have expired. If the first record gets lost and the second, on its way
+already, does not, the first can never be stored (the application is told), and what is in flight
+gets new sequences: stored before, it is stored again. `first_alone` is what an application can do
+about it: wait for the first acknowledgement before it sends more.
+
+The log remembers five batches of a producer, so that none is sent while an earlier one, five
+sequences before it, is undecided. (Whether the Java client keeps to that when a request that timed
+out is retried among later ones, we have not seen on a live cluster.)
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ from lossless.core.messages import (
     TopicPartition,
 )
 from lossless.log.batch import NO_PRODUCER_ID, Record, build
+from lossless.log.producers import BATCHES_MAX
 from lossless.simulator.clients.leaders import Leaders
 from lossless.simulator.settings import BACKOFF_MS, REQUEST_TIMEOUT_MS, ProducerSettings
 from lossless.verifier.history import Acknowledged, Event, Failed, Sent
@@ -143,17 +149,19 @@ class Producer:
 
     def _after(self, now_ms: int) -> Effects:
         sends = []
-        undecided: set[TopicPartition] = set()
+        undecided: dict[TopicPartition, int] = {}  # where, and the first sequence
         queued: set[TopicPartition] = set()  # where something waits, and holds back what follows
         for batch in list(self.batches):
-            is_first = batch.partition not in undecided
-            undecided.add(batch.partition)
+            first = undecided.setdefault(batch.partition, batch.sequence)
+            is_first = first == batch.sequence
             if batch.is_in_flight or batch.partition in queued:
                 continue
             leader = self._leaders.of(batch.partition)
             if leader is None:
                 self._leaders.refresh(now_ms)
-            is_held = not is_first and self.settings.is_idempotent and self._waits(batch)
+            is_held = self.settings.is_idempotent and (
+                batch.sequence - first >= BATCHES_MAX or (not is_first and self._waits(batch))
+            )
             if leader is None or is_held or batch.retry_ms > now_ms:
                 queued.add(batch.partition)
                 continue

@@ -1,0 +1,135 @@
+"""`lossless prove` as a user meets it: verdicts, exit codes, replay, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lossless.cli.main import cli, main
+
+SCENARIOS = Path(__file__).parent.parent / "scenarios"
+LOSES = ["prove", "--acks", "1", "--faults", "broker-crash,broker-pause"]
+
+
+def _run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, list(arguments), catch_exceptions=True)
+
+
+def test_a_promise_that_is_broken_comes_with_the_run_that_breaks_it_and_exit_code_1() -> None:
+    result = _run(*LOSES)
+    assert result.exit_code == 1
+    assert "INVALID: " in result.stdout
+    assert "is told: p" in result.stdout
+    assert "at the end\n" in result.stdout
+    assert "lost: p" in result.stdout
+
+
+def test_a_promise_that_is_not_refuted_ends_with_0_and_says_how_far_it_was_looked() -> None:
+    result = _run("prove", "--faults", "broker-crash", "--seeds", "5")
+    assert result.exit_code == 0
+    assert "UNREFUTED: none of lost, " in result.stdout
+    assert "in 5 schedules, " in result.stdout
+    assert "seeds 1 to 5" in result.stdout
+
+
+def test_a_seed_replays_one_run_byte_for_byte() -> None:
+    first, second = (_run(*LOSES, "--seed", "3").stdout for _ in range(2))
+    assert first == second
+    assert "trace " in first or "UNREFUTED" in first
+
+
+def test_json_names_verdict_seed_settings_and_anomalies() -> None:
+    result = _run(*LOSES, "--format", "json")
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)
+    assert told["verdict"] == "INVALID"
+    assert told["settings"]["producer"]["acks"] == 1
+    assert told["anomalies"][0]["kind"] == "lost"
+    assert told["trace"]
+
+
+def test_a_page_is_written_when_asked_for(tmp_path: Path) -> None:
+    page = tmp_path / "run.html"
+    assert _run(*LOSES, "--html", str(page)).exit_code == 1
+    assert "<!doctype html>" in page.read_text()
+
+
+def test_a_scenario_is_run_by_its_file() -> None:
+    result = _run("prove", str(SCENARIOS / "isolated_leader.txt"))
+    assert result.exit_code == 0
+    assert "INVALID: lost" in result.stdout
+
+
+def test_a_scenario_that_prints_something_else_is_told_and_can_be_rewritten(tmp_path: Path) -> None:
+    file = tmp_path / "isolated_leader.txt"
+    right = (SCENARIOS / "isolated_leader.txt").read_text()
+    file.write_text(right.replace("INVALID: lost", "UNREFUTED"))
+    result = _run("prove", str(file))
+    assert result.exit_code == 1
+    assert "not as written down: isolated_leader" in result.stderr
+    assert _run("prove", "--rewrite", str(file)).exit_code == 0
+    assert file.read_text() == right
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["--faults", "meteor"],
+            "faults=meteor is not accepted; faults is none, or of broker-crash",
+        ),
+        (["--brokers", "3", "--rf", "5"], "rf=5 needs as many brokers, and there are 3"),
+        (["--acks", "2"], "acks=2 is not accepted; acks is 0, 1, all"),
+        (["--set", "acsk=1"], "there is no setting acsk"),
+        (["--set", "records"], "'records' is not of the form name=value"),
+        (["--look-for", "trouble"], "nothing is called 'trouble'"),
+        (["no-such-file.txt"], "no-such-file.txt: No such file or directory"),
+        (["--seeds", "0"], "0 is not in the range"),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_a_line_with_exit_code_2(
+    arguments: list[str],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.argv", ["lossless", "prove", *arguments])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert told in captured.err.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("colour: red", "line 3: 'colour: red' is none of title, claims"),
+        ("  at 10 broker 1 explodes", "line 3: 'at 10 broker 1 explodes' is no step"),
+        ("  broker 1 dies", "line 3: 'broker 1 dies' is no step"),
+        ("settings: acks=3", "acks=3 is not accepted"),
+        ("seeds: many", "seeds is a number from 1 on, not 'many'"),
+        ("exhaust: brokers=x", "brokers=x is no part of a scope"),
+        ("when: tomorrow", "when is always or soak, not 'tomorrow'"),
+    ],
+)
+def test_a_mistake_in_a_scenario_names_file_line_and_what_goes(
+    line: str,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "mistaken.txt"
+    file.write_text(f"title: a mistake\nclaims: R1\n{line}\n---\n")
+    monkeypatch.setattr("sys.argv", ["lossless", "prove", str(file)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert "mistaken.txt" in said
+    assert told in said

@@ -1,0 +1,89 @@
+"""The same seed is the same run; what is found is small; nothing is found with the rules on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from lossless.simulator.exploring import explore
+from lossless.simulator.run import Plan, Run
+from lossless.simulator.settings import FAULTS, ProducerSettings, Settings
+from lossless.simulator.shrinking import Shrinking
+
+SAFE = Settings(faults=FAULTS, flush_before_ack=True, controllers=3)
+CARELESS = replace(SAFE, producer=ProducerSettings(acks=1))
+
+HASHES = """
+from lossless.simulator.run import Run
+from lossless.simulator.settings import FAULTS, Settings
+settings = Settings(faults=FAULTS, controllers=3)
+print([Run(settings, seed).run().trace_hash for seed in range(1, 6)])
+"""
+
+
+def _hashes(hash_seed: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", HASHES],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def test_a_seed_is_the_same_run_in_another_process_with_another_hash_seed() -> None:
+    first, second = _hashes("1"), _hashes("2")
+    assert first == second
+    assert len(set(eval(first))) == 5
+
+
+def test_a_run_is_the_same_when_it_is_had_from_its_plan() -> None:
+    drawn = Run(SAFE, 7).run()
+    again = Run(SAFE, 7, drawn.plan).run()
+    assert again.trace_hash == drawn.trace_hash
+
+
+def test_nothing_is_found_when_settings_are_safe() -> None:
+    exploration = explore(SAFE, range(1, 151))
+    assert exploration.found is None
+    assert exploration.schedules == 150
+
+
+def test_what_is_found_is_shrunk_until_nothing_can_be_left_out() -> None:
+    found = explore(CARELESS, range(1, 50), ["lost"]).found
+    assert found is not None
+    smallest = Shrinking(found, ["lost"]).shrink()
+    assert "lost" in smallest.kinds
+    for plan in _one_less(smallest.plan):
+        assert "lost" not in Run(CARELESS, found.seed, plan).run().kinds
+
+
+def _one_less(plan: Plan) -> list[Plan]:
+    less = [
+        plan._replace(faults=plan.faults[:n] + plan.faults[n + 1 :])
+        for n in range(len(plan.faults))
+    ]
+    less += [
+        plan._replace(delays=plan.delays[:n] + plan.delays[n + 1 :])
+        for n in range(len(plan.delays))
+    ]
+    for producer, count in plan.records:
+        if count:
+            records = tuple((p, n - (p == producer)) for p, n in plan.records)
+            less.append(plan._replace(records=records))
+    return less
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_strikes(fault: object) -> None:
+    settings = replace(SAFE, faults=(fault,), faults_max=2)
+    struck = 0
+    for seed in range(1, 6):
+        result = Run(settings, seed).run()
+        assert result.kinds == ()
+        struck += sum(step.label.kind == "fault" for step in result.steps)
+    assert struck

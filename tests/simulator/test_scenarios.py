@@ -1,0 +1,72 @@
+"""Every scenario prints what is written in its file, and every claim has one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lossless.simulator.options import RULE_NAMES
+from lossless.simulator.scenario import Scenario, load, run
+
+FOLDER = Path(__file__).parent.parent / "scenarios"
+SCENARIOS = [load(file) for file in sorted(FOLDER.glob("*.txt"))]
+
+# What is to be shown in the simulator. Those of groups and transactions (C12, C13, C14, KIP-890,
+# KAFKA-20716, KIP-211) come with their coordinators.
+CLAIMS = (
+    *(f"R{number}" for number in range(1, 20)),
+    *(f"B{number}" for number in range(1, 9)),
+    *("P1", "P4", "P5", "C2", "C3", "C4", "C11", "C15"),
+    *("KIP-101", "KIP-279", "KIP-320", "KIP-841", "KIP-903", "KIP-966", "KIP-1327"),
+    *("KAFKA-9491", "KAFKA-10101", "KAFKA-10706", "KAFKA-13673", "KAFKA-14704", "KAFKA-15510"),
+    "KAFKA-20554",
+)
+# A replica's process has to be replaced between a leader's check and its proposal. A session takes
+# longer to expire than a leader takes to act, so that no schedule of ours gets there.
+NOT_SHOWN = ("KAFKA-15221",)
+
+
+def _named(scenario: Scenario) -> str:
+    return scenario.name
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(scenario, marks=[pytest.mark.full] if scenario.is_long else [])
+        for scenario in SCENARIOS
+    ],
+    ids=_named,
+)
+def test_a_scenario_prints_what_is_written_down(scenario: Scenario) -> None:
+    assert run(scenario) == scenario.expected
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_every_claim_has_a_scenario(claim: str) -> None:
+    assert any(claim in scenario.claims for scenario in SCENARIOS)
+
+
+def test_no_scenario_names_a_claim_that_is_not_listed() -> None:
+    known = {*CLAIMS, *NOT_SHOWN}
+    assert {claim for scenario in SCENARIOS for claim in scenario.claims} <= known
+
+
+@pytest.mark.parametrize("scenario", [s for s in SCENARIOS if s.looked_for], ids=_named)
+def test_with_the_wrong_settings_it_is_shown_and_with_the_right_ones_it_is_not(
+    scenario: Scenario,
+) -> None:
+    """What is written down, read as a person would: the file cannot claim what it does not show."""
+    verdicts = [line for line in scenario.expected.splitlines() if line.startswith("with ")]
+    assert all("INVALID" not in verdict for verdict in verdicts)
+    assert bool(verdicts) == (scenario.right is not None)
+    is_about_waiting = "longest wait" in scenario.expected and "INVALID" not in scenario.expected
+    if scenario.right is not None and not is_about_waiting:
+        assert "\nINVALID: " in f"\n{scenario.expected}"
+
+
+def test_every_rule_is_switched_off_by_some_scenario() -> None:
+    off = {rule for scenario in SCENARIOS for rule in scenario.settings.rules_off}
+    # How an election is told to who asks for the end of a log is no loss; its machine has a test.
+    assert set(RULE_NAMES) - off == {"offset_not_available_after_election"}
