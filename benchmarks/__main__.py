@@ -16,7 +16,7 @@ import click
 import psycopg
 from tests.postgres_server import SUPERUSER, running_postgres
 
-from benchmarks import orders, peers
+from benchmarks import orders, peers, simulation
 from benchmarks.measure import Peer, Result, compare, console, report
 from lossless.contract import load_contract
 from lossless.engines import cluster
@@ -201,7 +201,8 @@ def _commit_times(commits: list[float]) -> Callable[[Event], None]:
     return observe
 
 
-PARTS = ("parquet", "delta", "postgres", "audit", "ledger", "growth")
+ON_SPARK = ("parquet", "delta", "postgres", "audit", "ledger", "growth")
+PARTS = (*ON_SPARK, "simulation", "detection")
 
 
 @click.command()
@@ -209,9 +210,24 @@ PARTS = ("parquet", "delta", "postgres", "audit", "ledger", "growth")
 @click.option("--records", default=2_000_000, show_default=True)
 @click.option("--runs", default=5, show_default=True)
 @click.option("--most", default=10_000_000, show_default=True, help="The end of the growth curve.")
-def main(parts: tuple[str, ...], records: int, runs: int, most: int) -> None:
+@click.option("--seconds", default=simulation.SEARCH_S_MAX, show_default=True, help="Of a search.")
+def main(parts: tuple[str, ...], records: int, runs: int, most: int, seconds: int) -> None:
     """Measure PARTS (all of them unless named)."""
     chosen = parts or PARTS
+    results: list[Result] = []
+    on_spark = tuple(part for part in chosen if part in ON_SPARK)
+    if on_spark:
+        results += _on_spark(on_spark, records, runs, most)
+    if "simulation" in chosen:
+        console.print("simulation …")
+        results += simulation.speed(runs)
+    if "detection" in chosen:
+        console.print("detection …")
+        results += simulation.detection(seconds)
+    report(results, Path("build/bench.json"))
+
+
+def _on_spark(chosen: tuple[str, ...], records: int, runs: int, most: int) -> list[Result]:
     # A broker that lives as long as this one is worth compiling fully, as in production.
     os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", "-server")
     files = [str(path) for name in ("spark", "jdbc") for path in jars(name)]
@@ -253,7 +269,7 @@ def main(parts: tuple[str, ...], records: int, runs: int, most: int) -> None:
                 case "growth":
                     results.extend(bench.growth())
     spark.stop()
-    report(results, Path("build/bench.json"))
+    return results
 
 
 main()

@@ -35,6 +35,16 @@ def test_a_promise_that_is_not_refuted_ends_with_0_and_says_how_far_it_was_looke
     assert "seeds 1 to 5" in result.stdout
 
 
+def test_what_does_not_settle_cannot_be_told_by_who_looks_for_something_else() -> None:
+    arguments = ("--set", "off=empty_epochs_forgotten", "--set", "faults-max=6", "--seeds", "120")
+    faults = "broker-crash,leader-crash,network-partition,broker-pause"
+    stuck = _run("prove", "--faults", faults, *arguments)
+    assert (stuck.exit_code, "INVALID: stuck" in stuck.stdout) == (1, True)
+    result = _run("prove", "--faults", faults, *arguments, "--look-for", "duplicate")
+    assert result.exit_code == 3
+    assert "did not settle" in result.stdout
+
+
 def test_a_seed_replays_one_run_byte_for_byte() -> None:
     first, second = (_run(*LOSES, "--seed", "3").stdout for _ in range(2))
     assert first == second

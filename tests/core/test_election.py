@@ -185,3 +185,11 @@ def test_a_last_known_leader_is_remembered_until_the_set_is_large_enough() -> No
 
 def test_without_eligible_leaders_nobody_is_led_by_the_last_known() -> None:
     assert after(state(NO_LEADER, (), last_known=1), 1, rules=NO_ELR) is None
+
+
+def test_who_leaves_the_set_last_is_eligible_before_a_leader_that_was_known_earlier() -> None:
+    """Broker 1 led, died uncleanly and is back with less; 2 led since, alone, and leaves now."""
+    alone = PartitionState((1, 2, 3), (2,), 2, 2, 5, last_known_leader=1)
+    left = changed(alone, isr=(), is_active=lambda broker: broker == 1, min_isr=2, rules=RULES)
+    assert left is not None
+    assert (left.leader, left.elr) == (NO_LEADER, (2,))

@@ -28,7 +28,9 @@ def killed(delivery: Delivery, crash_points: str) -> None:
 
 
 @every_sink_in_full
-@pytest.mark.parametrize("point", ["before-staging", "after-staging"])
+@pytest.mark.parametrize(
+    "point", [pytest.param("before-staging", marks=pytest.mark.full), "after-staging"]
+)
 def test_a_driver_killed_before_its_commit(
     point: str, sink: str, make_delivery: MakeDelivery
 ) -> None:
@@ -188,7 +190,7 @@ class Backup:
             connection.execute(script)
 
 
-@every_sink
+@every_sink_in_full
 def test_a_zombie_that_wakes_after_another_driver_committed(
     sink: str, make_delivery: MakeDelivery
 ) -> None:

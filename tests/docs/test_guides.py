@@ -85,11 +85,11 @@ def test_a_guide_does_what_it_says(guide: Path, tmp_path: Path) -> None:
         )
 
 
-def test_the_readme_shows_what_the_guide_does() -> None:
-    guide = [(step.command, step.expected) for step in steps(ROOT / "docs" / "pipeline.md")]
+def test_the_readme_shows_what_the_guides_do() -> None:
+    guide = [(step.command, step.expected) for file in GUIDES for step in steps(file)]
     shown = list(steps(ROOT / "README.md"))
     assert shown
     for step in shown:
         candidates = [expected for command, expected in guide if command == step.command]
-        assert candidates, f"the guide does not run: {step.command}"
+        assert candidates, f"no guide runs: {step.command}"
         assert not step.expected or any(matches(c, step.expected) for c in candidates)

@@ -111,14 +111,16 @@ def command(
     pairs += pairs_of(" ".join(more), "--set")
     settings = changed(Settings(), pairs, "lossless prove")
     wanted = kinds_of(look_for, "--look-for")
-    exploration = _explore(settings, seeds, wanted) if seed is None else _one(settings, seed)
+    if seed is None:
+        exploration = _explore(settings, seeds, wanted)
+    else:
+        exploration = _one(settings, seed, wanted)
     _tell(
         exploration, wanted, whole=whole, is_one=seed is not None, as_json=output_format == "json"
     )
     if html_file is not None:
         _write_page(exploration, wanted, html_file, whole=whole)
-    is_broken = exploration.found is not None and set(wanted) & set(exploration.found.kinds)
-    sys.exit(1 if is_broken else EXIT_KEPT)
+    sys.exit(exploration.verdict.exit_code)
 
 
 def _explore(settings: Settings, seeds: int, wanted: tuple[str, ...]) -> Exploration:
@@ -128,12 +130,12 @@ def _explore(settings: Settings, seeds: int, wanted: tuple[str, ...]) -> Explora
         return explore(settings, range(1, seeds + 1), wanted, advance)
 
 
-def _one(settings: Settings, seed: int) -> Exploration:
-    from lossless.simulator.exploring import Exploration
+def _one(settings: Settings, seed: int, wanted: tuple[str, ...]) -> Exploration:
+    from lossless.simulator.exploring import Exploration, judged
     from lossless.simulator.run import Run
 
     result = Run(settings, seed).run()
-    return Exploration(1, len(result.steps), result)
+    return Exploration(1, len(result.steps), result, judged(result, wanted))
 
 
 def _smallest(found: Result, wanted: tuple[str, ...], *, whole: bool) -> Result:

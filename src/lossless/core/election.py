@@ -40,9 +40,10 @@ def changed(
     """
     has_elr = rules.eligible_leader_replicas
     wanted_isr = state.isr if isr is None else isr
-    elr = tuple(broker for broker in state.elr if broker != uncleanly_stopped)
     if not wanted_isr and not has_elr:
         wanted_isr = state.isr
+    # Who leaves the set now may be eligible by that, and then nobody with less is to lead.
+    elr = _eligible(state, wanted_isr, uncleanly_stopped, min_isr, False, rules)
     may_lead = [
         broker
         for broker in state.replicas
@@ -67,7 +68,7 @@ def changed(
     target = state._replace(
         isr=wanted_isr,
         leader=leader,
-        elr=_eligible(state, wanted_isr, elr, uncleanly_stopped, min_isr, is_recovery, rules),
+        elr=_eligible(state, wanted_isr, uncleanly_stopped, min_isr, is_recovery, rules),
         last_known_leader=_last_known(state, wanted_isr, min_isr),
     )
     if target == state:
@@ -97,7 +98,6 @@ def _last_known_leads(
 def _eligible(
     state: PartitionState,
     isr: tuple[int, ...],
-    elr: tuple[int, ...],
     uncleanly_stopped: int | None,
     min_isr: int,
     is_recovery: bool,
@@ -106,7 +106,7 @@ def _eligible(
     """Nothing is committed while the set is too small, so whoever leaves it then keeps up."""
     if not rules.eligible_leader_replicas or len(isr) >= min_isr or is_recovery:
         return ()
-    left = {*elr, *state.isr} - {*isr, uncleanly_stopped}
+    left = {*state.elr, *state.isr} - {*isr, uncleanly_stopped}
     return tuple(broker for broker in state.replicas if broker in left)
 
 

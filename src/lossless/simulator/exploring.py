@@ -14,11 +14,16 @@ from lossless.verifier.verdict import Verdict
 class Exploration(NamedTuple):
     schedules: int
     steps: int
-    found: Result | None
+    found: Result | None  # the one that shows it, or the only one
+    verdict: Verdict
+    unsettled: int = 0  # schedules of which nobody can say how they would have ended
 
-    @property
-    def verdict(self) -> Verdict:
-        return Verdict.UNREFUTED if self.found is None else Verdict.INVALID
+
+def judged(result: Result, wanted: Iterable[str]) -> Verdict:
+    """Of one run. What does not settle is stuck; who looks for something else cannot tell."""
+    if set(wanted) & set(result.kinds):
+        return Verdict.INVALID
+    return Verdict.UNREFUTED if result.history.settled else Verdict.UNKNOWN
 
 
 def explore(
@@ -29,13 +34,16 @@ def explore(
 ) -> Exploration:
     """`progress` is told after every run: how many, and how many steps in all."""
     wanted = frozenset(looked_for)
-    schedules = steps = 0
+    schedules = steps = unsettled = 0
     for seed in seeds:
         result = Run(settings, seed).run()
         schedules += 1
         steps += len(result.steps)
         if progress is not None:
             progress(schedules, steps)
-        if wanted & set(result.kinds):
-            return Exploration(schedules, steps, result)
-    return Exploration(schedules, steps, None)
+        verdict = judged(result, wanted)
+        if verdict is Verdict.INVALID:
+            return Exploration(schedules, steps, result, verdict, unsettled)
+        unsettled += verdict is Verdict.UNKNOWN
+    verdict = Verdict.UNKNOWN if unsettled else Verdict.UNREFUTED
+    return Exploration(schedules, steps, None, verdict, unsettled)

@@ -60,6 +60,11 @@ def _producer(name: str, values: Mapping[str, Any]) -> Option:
     return Option(", ".join(values), apply)
 
 
+def _producer_count(name: str) -> Option:
+    option = _producer(name, {str(count): count for count in range(1, 101)})
+    return Option("1 to 100", option.apply)
+
+
 def _consumer(name: str, values: Mapping[str, Any]) -> Option:
     def apply(settings: Settings, text: str) -> Settings | None:
         if text not in values:
@@ -97,7 +102,6 @@ def _racks(settings: Settings, text: str) -> Settings | None:
 
 
 _FLAGS = {"true": True, "false": False}
-_COUNTS = {str(count): count for count in range(1, 101)}
 FAULT_NAMES = tuple(kind.value for kind in FAULTS)
 OPTIONS: dict[str, Option] = {
     "brokers": _number("brokers", 1, 9),
@@ -112,10 +116,10 @@ OPTIONS: dict[str, Option] = {
     "fetch-bytes": _number("fetch_bytes", 1, 1 << 20),
     "client": Option("java, librdkafka", _client),
     "producers": _number("producers", 0, 9),
-    "records": _producer("records", _COUNTS),
+    "records": _producer_count("records"),
     "acks": _producer("acks", {"0": 0, "1": 1, "all": -1}),
     "idempotent": _producer("idempotent", {**_FLAGS, "default": None}),
-    "in-flight": _producer("in_flight_max", _COUNTS),
+    "in-flight": _producer_count("in_flight_max"),
     "retries": _producer("retries", _FLAGS),
     "first-alone": _producer("first_alone", _FLAGS),
     "consumers": _number("consumers", 0, 9),

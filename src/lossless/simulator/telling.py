@@ -8,12 +8,15 @@ from typing import Any
 from lossless.simulator.exploring import Exploration
 from lossless.simulator.run import Plan, Result
 from lossless.simulator.settings import Settings
+from lossless.verifier.verdict import Verdict
 
 
 def headline(exploration: Exploration, result: Result | None, wanted: tuple[str, ...]) -> str:
     """One line for what was found, and one for the scope."""
     schedules = f"{exploration.schedules} schedule" + "s" * (exploration.schedules != 1)
     scope = f"{schedules}, {exploration.steps} steps; {scope_of(exploration, result)}"
+    if exploration.verdict is Verdict.UNKNOWN:
+        return f"UNKNOWN: {exploration.unsettled or 1} of {scope} did not settle"
     broken = [] if result is None else [kind for kind in result.kinds if kind in wanted]
     if result is None or not broken:
         return f"UNREFUTED: none of {', '.join(wanted)} in {scope}"
@@ -42,9 +45,8 @@ def _count(number: int, what: str) -> str:
 def told(
     exploration: Exploration, result: Result | None, wanted: tuple[str, ...]
 ) -> dict[str, Any]:
-    broken = [] if result is None else [kind for kind in result.kinds if kind in wanted]
     document: dict[str, Any] = {
-        "verdict": "INVALID" if broken else "UNREFUTED",
+        "verdict": exploration.verdict.value,
         "schedules": exploration.schedules,
         "steps": exploration.steps,
         "looked_for": list(wanted),

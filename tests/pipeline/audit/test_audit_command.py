@@ -69,7 +69,8 @@ def invoke(*arguments: object) -> Result:
 
 
 @pytest.mark.parametrize(
-    "kind", ["delta", "postgres", pytest.param("parquet", marks=pytest.mark.full)]
+    "kind",
+    ["delta", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("postgres", "parquet"))],
 )
 def test_the_command_balances_writes_its_reports_and_fails_when_a_commit_is_damaged(
     spark: SparkSession,
