@@ -145,7 +145,7 @@ MUTATIONS = (
     ),
     Mutation(
         "acknowledges before anybody else has it",
-        "core/broker.py",
+        "core/serving.py",
         "if produced.error is Error.NONE and request.acks == ALL:",
         "if produced.error is Error.NONE and request.acks == 2:",
     ),

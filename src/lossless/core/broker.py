@@ -1,5 +1,4 @@
-"""A broker: its replicas, what it fetches, whom it keeps waiting, and its standing with the
-controller.
+"""A broker: its replicas, what it fetches for them, and its standing with the controller.
 
     starting     not registered yet; what its metadata says may be of another life
     fenced       registered; leads nothing until the controller trusts it
@@ -20,7 +19,6 @@ Rules learnt
 from __future__ import annotations
 
 import enum
-import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,36 +26,24 @@ from typing import Any
 from lossless.core.in_sync import Proposal
 from lossless.core.machine import Effects, Reply, Send, Token, merged
 from lossless.core.messages import (
-    CONSUMER,
     AlterPartition,
     AlterPartitionAnswer,
     BrokerHeartbeat,
     BrokerHeartbeatAnswer,
     BrokerRegistration,
     BrokerRegistrationAnswer,
-    DeleteRecords,
-    DeleteRecordsAnswer,
     Error,
     Fetch,
     FetchAnswer,
-    Fetched,
-    ListOffsets,
-    ListOffsetsAnswer,
     Metadata,
     MetadataAnswer,
-    OffsetForLeaderEpoch,
-    OffsetForLeaderEpochAnswer,
     PartitionLeader,
-    Produce,
-    ProduceAnswer,
-    Produced,
     TopicPartition,
-    WriteTxnMarker,
-    WriteTxnMarkerAnswer,
 )
 from lossless.core.metadata import ConfigChanged, Image, PartitionChanged, TopicRemoved, decode
 from lossless.core.quorum import METADATA, Quorum, QuorumConfig
-from lossless.core.replica import ALL, Replica, ReplicaConfig, Role
+from lossless.core.replica import Replica, ReplicaConfig, Role
+from lossless.core.serving import Serving
 from lossless.log.log import Log, LogConfig
 from lossless.log.rules import RULES, Rules
 from lossless.log.store import Store
@@ -84,26 +70,6 @@ class BrokerConfig:
     replica: ReplicaConfig = field(default_factory=ReplicaConfig)
     log: LogConfig = field(default_factory=LogConfig)
     quorum: QuorumConfig = field(default_factory=QuorumConfig)
-
-
-@dataclass(slots=True)
-class _WaitingProduce:
-    """Acknowledged by everybody in sync, or by nobody in time."""
-
-    token: Token
-    deadline_ms: int
-    done: dict[TopicPartition, Produced]
-    open: dict[TopicPartition, tuple[Produced, int, int]]  # with end offset and leader epoch
-    is_over: bool = False
-
-
-@dataclass(slots=True)
-class _WaitingFetch:
-    token: Token
-    source: int
-    deadline_ms: int
-    request: Fetch
-    is_over: bool = False
 
 
 class Broker:
@@ -153,14 +119,9 @@ class Broker:
         self._followed: dict[int, list[Replica]] = {}
         self._altering: dict[TopicPartition, AlterPartition] = {}
         self._alter_ms: dict[TopicPartition, int] = {}
-        self._produces: dict[TopicPartition, list[_WaitingProduce]] = {}
-        self._fetches: dict[TopicPartition, list[_WaitingFetch]] = {}
-        self._deadlines: list[tuple[int, int, _WaitingProduce | _WaitingFetch]] = []
-        self._waiting_count = 0
+        self._serving = Serving(self.replicas)
         self._quorum_wake_ms: int | None = None
         self._send: list[Send] = []
-        self._reply: list[Reply] = []
-        self._touched: dict[TopicPartition, None] = {}
 
     # Events
 
@@ -170,43 +131,10 @@ class Broker:
         return self._after(now_ms, self.quorum.on_start(now_ms))
 
     def on_request(self, source: int, token: Token, request: Any, now_ms: int) -> Effects:
-        match request:
-            case Fetch():
-                self._on_fetch(source, token, request, now_ms)
-            case Produce():
-                self._on_produce(token, request, now_ms)
-            case Metadata():
-                self._reply.append(Reply(token, self._metadata(request)))
-            case ListOffsets():
-                self._ask_replica(
-                    token,
-                    request.partition,
-                    ListOffsetsAnswer,
-                    lambda r: r.on_list_offsets(request),
-                )
-            case OffsetForLeaderEpoch():
-                self._ask_replica(
-                    token,
-                    request.partition,
-                    OffsetForLeaderEpochAnswer,
-                    lambda r: r.on_offset_for_leader_epoch(request),
-                )
-            case WriteTxnMarker():
-                self._ask_replica(
-                    token,
-                    request.partition,
-                    WriteTxnMarkerAnswer,
-                    lambda r: r.append_marker(request, now_ms),
-                )
-            case DeleteRecords():
-                self._ask_replica(
-                    token,
-                    request.partition,
-                    DeleteRecordsAnswer,
-                    lambda r: r.on_delete_records(request),
-                )
-            case _:
-                return self._after(now_ms, self.quorum.on_request(source, token, request, now_ms))
+        if isinstance(request, Metadata):
+            self._serving.replies.append(Reply(token, self._metadata(request)))
+        elif not self._serving.on_request(token, request, now_ms):
+            return self._after(now_ms, self.quorum.on_request(source, token, request, now_ms))
         return self._after(now_ms)
 
     def on_answer(self, source: int, request: Any, answer: Any, now_ms: int) -> Effects:
@@ -224,13 +152,12 @@ class Broker:
         return self._after(now_ms)
 
     def on_timer(self, now_ms: int) -> Effects:
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            self._expire(heapq.heappop(self._deadlines)[2], now_ms)
+        self._serving.expire(now_ms)
         if now_ms >= self._tick_ms:
             self._tick_ms = now_ms + self.config.replica.lag_ms_max // 2
             for replica in self.replicas.values():
                 replica.on_tick(now_ms)
-                self._touch(replica)
+                self._serving.touch(replica.partition)
         if now_ms >= self._checkpoint_ms:
             self._checkpoint_ms = now_ms + self.config.checkpoint_ms
             self._write_checkpoint()
@@ -238,7 +165,7 @@ class Broker:
             self._finish_ms = None
             for replica in self.replicas.values():
                 replica.finish()
-                self._touch(replica)
+                self._serving.touch(replica.partition)
         return self._after(now_ms, self.quorum.on_timer(now_ms))
 
     def on_flushed(self, log: str, offset: int, now_ms: int) -> Effects:
@@ -254,14 +181,17 @@ class Broker:
     def _after(self, now_ms: int, quorum: Effects | None = None) -> Effects:
         """What follows from any event: metadata, whom to answer, whom to ask, when to wake."""
         self._apply_metadata(now_ms)
-        self._complete(now_ms)
+        for replica in self._serving.complete(now_ms):
+            if replica.proposal is not None:
+                self._take_proposal(replica, replica.proposal)
         self._ask_controller(now_ms)
         self._ask_leaders(now_ms)
         if quorum is not None:
             self._quorum_wake_ms = quorum.wake_ms
         wake_ms = self._wake_ms(now_ms)
-        own = Effects(tuple(self._send), tuple(self._reply), (), wake_ms)
-        self._send, self._reply = [], []
+        own = Effects(tuple(self._send), tuple(self._serving.replies), (), wake_ms)
+        self._send = []
+        self._serving.replies.clear()
         return own if quorum is None else merged(own, quorum)._replace(wake_ms=wake_ms)
 
     def _wake_ms(self, now_ms: int) -> int | None:
@@ -270,8 +200,8 @@ class Broker:
         wakes = [self._tick_ms, self._checkpoint_ms]
         if not self._is_asking and self.quorum.leader is not None:
             wakes.append(self._ask_ms)
-        if self._deadlines:
-            wakes.append(self._deadlines[0][0])
+        if self._serving.deadline_ms is not None:
+            wakes.append(self._serving.deadline_ms)
         if self._quorum_wake_ms is not None:
             wakes.append(self._quorum_wake_ms)
         wakes += (
@@ -332,7 +262,7 @@ class Broker:
         if replica.on_partition_state(state, self.image.min_isr(partition), now_ms):
             self._altering.pop(partition, None)
             self._alter_ms.pop(partition, None)
-        self._touch(replica)
+        self._serving.touch(replica.partition)
 
     def _store_name(self, partition: TopicPartition) -> str:
         """With the topic's id: one that is created again under its name is another one."""
@@ -347,7 +277,7 @@ class Broker:
             del self.replicas[partition]
             self._altering.pop(partition, None)
             self._alter_ms.pop(partition, None)
-            self._touched[partition] = None
+            self._serving.touch(partition)
 
     def _follow(self) -> None:
         self._followed = {}
@@ -455,7 +385,7 @@ class Broker:
             replica.on_isr_changed(answer.isr, answer.partition_epoch, now_ms)
         elif answer.error is Error.INELIGIBLE_REPLICA:
             replica.on_isr_refused(request.partition_epoch)
-        self._touch(replica)
+        self._serving.touch(replica.partition)
 
     # Following
 
@@ -487,173 +417,7 @@ class Broker:
                 continue
             if not replica.on_fetched(asked, fetched, now_ms):
                 self._fetch_ms[leader] = now_ms + self.config.backoff_ms
-            self._touch(replica)
-
-    # Leading
-
-    def _on_produce(self, token: Token, request: Produce, now_ms: int) -> None:
-        waiting = _WaitingProduce(token, now_ms + request.timeout_ms, {}, {})
-        for partition, data in request.batches:
-            replica = self.replicas.get(partition)
-            if replica is None:
-                waiting.done[partition] = Produced(partition, Error.UNKNOWN_TOPIC_OR_PARTITION)
-                continue
-            produced, end_offset = replica.append(data, request.acks, now_ms)
-            self._touch(replica)
-            if produced.error is Error.NONE and request.acks == ALL:
-                waiting.open[partition] = (produced, end_offset, replica.leader_epoch)
-            else:
-                waiting.done[partition] = produced
-        if request.acks == 0:
-            return
-        if waiting.open:
-            for partition in waiting.open:
-                self._produces.setdefault(partition, []).append(waiting)
-            self._wait(waiting)
-        else:
-            self._reply.append(Reply(token, ProduceAnswer(tuple(waiting.done.values()))))
-
-    def _on_fetch(self, source: int, token: Token, request: Fetch, now_ms: int) -> None:
-        answers = [self._fetched(request, n, now_ms) for n in range(len(request.partitions))]
-        size = sum(len(fetched.data) for fetched in answers)
-        has_news = request.replica != CONSUMER and any(
-            replica.has_news_for(request.replica, asked)
-            for asked in request.partitions
-            if (replica := self.replicas.get(asked.partition)) is not None
-        )
-        is_odd = any(fetched.error or fetched.diverging for fetched in answers)
-        if size >= request.bytes_min or is_odd or has_news or request.wait_ms_max <= 0:
-            self._answer(token, request, answers)
-            return
-        waiting = _WaitingFetch(token, source, now_ms + request.wait_ms_max, request)
-        for asked in request.partitions:
-            self._fetches.setdefault(asked.partition, []).append(waiting)
-        self._wait(waiting)
-
-    def _fetched(self, request: Fetch, number: int, now_ms: int) -> Fetched:
-        asked = request.partitions[number]
-        replica = self.replicas.get(asked.partition)
-        if replica is None:
-            return Fetched(asked.partition, Error.UNKNOWN_TOPIC_OR_PARTITION)
-        if request.replica == CONSUMER:
-            return replica.on_consumer_fetch(asked, request.read_committed)
-        before = replica.high_watermark
-        fetched = replica.on_follower_fetch(request.replica, request.broker_epoch, asked, now_ms)
-        if replica.high_watermark != before or replica.proposal is not None:
-            self._touch(replica)
-        return fetched
-
-    def _ask_replica(
-        self,
-        token: Token,
-        partition: TopicPartition,
-        answer_kind: Callable[[TopicPartition, Error], Any],
-        ask: Callable[[Replica], Any],
-    ) -> None:
-        replica = self.replicas.get(partition)
-        if replica is None:
-            answer = answer_kind(partition, Error.UNKNOWN_TOPIC_OR_PARTITION)
-        else:
-            answer = ask(replica)
-            self._touch(replica)
-        self._reply.append(Reply(token, answer))
-
-    # Whoever waits
-
-    def _touch(self, replica: Replica) -> None:
-        self._touched[replica.partition] = None
-
-    def _wait(self, waiting: _WaitingProduce | _WaitingFetch) -> None:
-        self._waiting_count += 1
-        heapq.heappush(self._deadlines, (waiting.deadline_ms, self._waiting_count, waiting))
-
-    def _complete(self, now_ms: int) -> None:
-        """Answers whoever can be answered, until nothing moves any more."""
-        while self._touched:
-            partition, _ = self._touched.popitem()
-            replica = self.replicas.get(partition)
-            if replica is not None and replica.proposal is not None:
-                self._take_proposal(replica, replica.proposal)
-            if self._produces.get(partition):
-                self._complete_produces(partition, replica)
-            if self._fetches.get(partition):
-                self._complete_fetches(partition, now_ms)
-
-    def _complete_produces(self, partition: TopicPartition, replica: Replica | None) -> None:
-        left = []
-        for waiting in self._produces[partition]:
-            if waiting.is_over:
-                continue
-            produced, end_offset, leader_epoch = waiting.open[partition]
-            error = (
-                Error.UNKNOWN_TOPIC_OR_PARTITION
-                if replica is None
-                else replica.acknowledged(end_offset, leader_epoch)
-            )
-            if error is None:
-                left.append(waiting)
-                continue
-            del waiting.open[partition]
-            waiting.done[partition] = produced._replace(error=error)
-            if not waiting.open:
-                self._finish(waiting)
-        self._produces[partition] = left
-
-    def _finish(self, waiting: _WaitingProduce) -> None:
-        waiting.is_over = True
-        self._reply.append(Reply(waiting.token, ProduceAnswer(tuple(waiting.done.values()))))
-
-    def _complete_fetches(self, partition: TopicPartition, now_ms: int) -> None:
-        """Each may now be worth an answer; what is not goes on waiting until its time is up."""
-        waiting_here = self._fetches.pop(partition)
-        for waiting in waiting_here:
-            if waiting.is_over:
-                continue
-            if self._has_news(waiting):
-                self._answer_fetch(waiting, now_ms)
-            else:
-                self._fetches.setdefault(partition, []).append(waiting)
-
-    def _has_news(self, waiting: _WaitingFetch) -> bool:
-        request = waiting.request
-        size = 0
-        for asked in request.partitions:
-            replica = self.replicas.get(asked.partition)
-            if replica is None:
-                return True
-            if request.replica != CONSUMER:
-                if replica.has_news_for(request.replica, asked):
-                    return True
-            else:
-                fetched = replica.on_consumer_fetch(asked, request.read_committed)
-                if fetched.error is not Error.NONE or fetched.diverging is not None:
-                    return True
-                size += len(fetched.data)
-        return request.replica == CONSUMER and size >= request.bytes_min
-
-    def _answer_fetch(self, waiting: _WaitingFetch, now_ms: int) -> None:
-        waiting.is_over = True
-        count = len(waiting.request.partitions)
-        answers = [self._fetched(waiting.request, n, now_ms) for n in range(count)]
-        self._answer(waiting.token, waiting.request, answers)
-
-    def _answer(self, token: Token, request: Fetch, answers: list[Fetched]) -> None:
-        self._reply.append(Reply(token, FetchAnswer(tuple(answers))))
-        if request.replica != CONSUMER:
-            for asked in request.partitions:
-                replica = self.replicas.get(asked.partition)
-                if replica is not None:
-                    replica.on_answered(request.replica)
-
-    def _expire(self, waiting: _WaitingProduce | _WaitingFetch, now_ms: int) -> None:
-        if waiting.is_over:
-            return
-        if isinstance(waiting, _WaitingFetch):
-            self._answer_fetch(waiting, now_ms)
-            return
-        for partition, (produced, _, _) in waiting.open.items():
-            waiting.done[partition] = produced._replace(error=Error.REQUEST_TIMED_OUT)
-        self._finish(waiting)
+            self._serving.touch(replica.partition)
 
     # What a restart finds
 

@@ -1,0 +1,269 @@
+"""What clients and followers ask of a broker's replicas, and whoever has to wait for an answer.
+
+    produce     acks=0 is not answered; 1 at once; all when everybody in sync has it, or too late
+    fetch       at once if there is enough, or something to tell; else when there is, or too late
+
+Whoever waits is looked at again when a replica that it waits for has been touched. Nothing is asked
+for its sake: a replica that moves is touched by whatever moved it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lossless.core.machine import Reply, Token
+from lossless.core.messages import (
+    CONSUMER,
+    DeleteRecords,
+    DeleteRecordsAnswer,
+    Error,
+    Fetch,
+    FetchAnswer,
+    Fetched,
+    ListOffsets,
+    ListOffsetsAnswer,
+    OffsetForLeaderEpoch,
+    OffsetForLeaderEpochAnswer,
+    Produce,
+    ProduceAnswer,
+    Produced,
+    TopicPartition,
+    WriteTxnMarker,
+    WriteTxnMarkerAnswer,
+)
+from lossless.core.replica import ALL, Replica
+
+
+@dataclass(slots=True)
+class WaitingProduce:
+    """Acknowledged by everybody in sync, or by nobody in time."""
+
+    token: Token
+    deadline_ms: int
+    done: dict[TopicPartition, Produced] = field(default_factory=dict)
+    # What was appended, up to which offset, and in which leader epoch.
+    open: dict[TopicPartition, tuple[Produced, int, int]] = field(default_factory=dict)
+    is_over: bool = False
+
+
+@dataclass(slots=True)
+class WaitingFetch:
+    token: Token
+    deadline_ms: int
+    request: Fetch
+    is_over: bool = False
+
+
+class Serving:
+    def __init__(self, replicas: Mapping[TopicPartition, Replica]) -> None:
+        self._replicas = replicas
+        self._produces: dict[TopicPartition, list[WaitingProduce]] = {}
+        self._fetches: dict[TopicPartition, list[WaitingFetch]] = {}
+        self._deadlines: list[tuple[int, int, WaitingProduce | WaitingFetch]] = []
+        self._waiting_count = 0
+        self._touched: dict[TopicPartition, None] = {}
+        self.replies: list[Reply] = []  # whoever takes them clears them
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the first who waits has waited long enough."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def touch(self, partition: TopicPartition) -> None:
+        """Its replica may have moved."""
+        self._touched[partition] = None
+
+    # Requests
+
+    def on_request(self, token: Token, request: Any, now_ms: int) -> bool:
+        """False for what no replica answers."""
+        match request:
+            case Fetch():
+                self._on_fetch(token, request, now_ms)
+            case Produce():
+                self._on_produce(token, request, now_ms)
+            case ListOffsets():
+                self._ask(token, request, ListOffsetsAnswer, lambda r: r.on_list_offsets(request))
+            case OffsetForLeaderEpoch():
+                self._ask(
+                    token,
+                    request,
+                    OffsetForLeaderEpochAnswer,
+                    lambda r: r.on_offset_for_leader_epoch(request),
+                )
+            case WriteTxnMarker():
+                self._ask(
+                    token,
+                    request,
+                    WriteTxnMarkerAnswer,
+                    lambda r: r.append_marker(request, now_ms),
+                )
+            case DeleteRecords():
+                self._ask(
+                    token, request, DeleteRecordsAnswer, lambda r: r.on_delete_records(request)
+                )
+            case _:
+                return False
+        return True
+
+    def _ask(
+        self,
+        token: Token,
+        request: ListOffsets | OffsetForLeaderEpoch | WriteTxnMarker | DeleteRecords,
+        refusal: Callable[[TopicPartition, Error], Any],
+        ask: Callable[[Replica], Any],
+    ) -> None:
+        partition = request.partition
+        replica = self._replicas.get(partition)
+        if replica is None:
+            answer = refusal(partition, Error.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            answer = ask(replica)
+            self.touch(partition)
+        self.replies.append(Reply(token, answer))
+
+    def _on_produce(self, token: Token, request: Produce, now_ms: int) -> None:
+        waiting = WaitingProduce(token, now_ms + request.timeout_ms)
+        for partition, data in request.batches:
+            replica = self._replicas.get(partition)
+            if replica is None:
+                waiting.done[partition] = Produced(partition, Error.UNKNOWN_TOPIC_OR_PARTITION)
+                continue
+            produced, end_offset = replica.append(data, request.acks, now_ms)
+            self.touch(partition)
+            if produced.error is Error.NONE and request.acks == ALL:
+                waiting.open[partition] = (produced, end_offset, replica.leader_epoch)
+            else:
+                waiting.done[partition] = produced
+        if request.acks == 0:
+            return
+        if not waiting.open:
+            self._finish(waiting)
+            return
+        for partition in waiting.open:
+            self._produces.setdefault(partition, []).append(waiting)
+        self._wait(waiting)
+
+    def _on_fetch(self, token: Token, request: Fetch, now_ms: int) -> None:
+        waiting = WaitingFetch(token, now_ms + request.wait_ms_max, request)
+        answers = self._fetched_all(request, now_ms)
+        size = sum(len(fetched.data) for fetched in answers)
+        has_news = request.replica != CONSUMER and self._has_news(waiting)
+        is_odd = any(fetched.error or fetched.diverging for fetched in answers)
+        if size >= request.bytes_min or is_odd or has_news or request.wait_ms_max <= 0:
+            self._answer_fetch(waiting, answers)
+            return
+        for asked in request.partitions:
+            self._fetches.setdefault(asked.partition, []).append(waiting)
+        self._wait(waiting)
+
+    def _fetched_all(self, request: Fetch, now_ms: int) -> list[Fetched]:
+        return [self._fetched(request, n, now_ms) for n in range(len(request.partitions))]
+
+    def _fetched(self, request: Fetch, number: int, now_ms: int) -> Fetched:
+        asked = request.partitions[number]
+        replica = self._replicas.get(asked.partition)
+        if replica is None:
+            return Fetched(asked.partition, Error.UNKNOWN_TOPIC_OR_PARTITION)
+        if request.replica == CONSUMER:
+            return replica.on_consumer_fetch(asked, request.read_committed)
+        before = replica.high_watermark
+        fetched = replica.on_follower_fetch(request.replica, request.broker_epoch, asked, now_ms)
+        if replica.high_watermark != before or replica.proposal is not None:
+            self.touch(asked.partition)
+        return fetched
+
+    # Whoever waits
+
+    def _wait(self, waiting: WaitingProduce | WaitingFetch) -> None:
+        self._waiting_count += 1
+        heapq.heappush(self._deadlines, (waiting.deadline_ms, self._waiting_count, waiting))
+
+    def complete(self, now_ms: int) -> list[Replica]:
+        """Answers whoever can be answered, until nothing moves any more; what has been touched."""
+        moved = []
+        while self._touched:
+            partition, _ = self._touched.popitem()
+            replica = self._replicas.get(partition)
+            if replica is not None:
+                moved.append(replica)
+            if self._produces.get(partition):
+                self._complete_produces(partition, replica)
+            if self._fetches.get(partition):
+                self._complete_fetches(partition, now_ms)
+        return moved
+
+    def expire(self, now_ms: int) -> None:
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            _, _, waiting = heapq.heappop(self._deadlines)
+            if waiting.is_over:
+                continue
+            if isinstance(waiting, WaitingFetch):
+                self._answer_fetch(waiting, self._fetched_all(waiting.request, now_ms))
+                continue
+            for partition, (produced, _, _) in waiting.open.items():
+                waiting.done[partition] = produced._replace(error=Error.REQUEST_TIMED_OUT)
+            self._finish(waiting)
+
+    def _complete_produces(self, partition: TopicPartition, replica: Replica | None) -> None:
+        left = []
+        for waiting in self._produces[partition]:
+            if waiting.is_over:
+                continue
+            produced, end_offset, leader_epoch = waiting.open[partition]
+            error = (
+                Error.UNKNOWN_TOPIC_OR_PARTITION
+                if replica is None
+                else replica.acknowledged(end_offset, leader_epoch)
+            )
+            if error is None:
+                left.append(waiting)
+                continue
+            del waiting.open[partition]
+            waiting.done[partition] = produced._replace(error=error)
+            if not waiting.open:
+                self._finish(waiting)
+        self._produces[partition] = left
+
+    def _finish(self, waiting: WaitingProduce) -> None:
+        waiting.is_over = True
+        self.replies.append(Reply(waiting.token, ProduceAnswer(tuple(waiting.done.values()))))
+
+    def _complete_fetches(self, partition: TopicPartition, now_ms: int) -> None:
+        """Each may now be worth an answer; what is not goes on waiting until its time is up."""
+        for waiting in self._fetches.pop(partition):
+            if waiting.is_over:
+                continue
+            if self._has_news(waiting):
+                self._answer_fetch(waiting, self._fetched_all(waiting.request, now_ms))
+            else:
+                self._fetches.setdefault(partition, []).append(waiting)
+
+    def _has_news(self, waiting: WaitingFetch) -> bool:
+        request = waiting.request
+        size = 0
+        for asked in request.partitions:
+            replica = self._replicas.get(asked.partition)
+            if replica is None:
+                return True
+            if request.replica != CONSUMER:
+                if replica.has_news_for(request.replica, asked):
+                    return True
+                continue
+            fetched = replica.on_consumer_fetch(asked, request.read_committed)
+            if fetched.error is not Error.NONE or fetched.diverging is not None:
+                return True
+            size += len(fetched.data)
+        return request.replica == CONSUMER and size >= request.bytes_min
+
+    def _answer_fetch(self, waiting: WaitingFetch, answers: list[Fetched]) -> None:
+        waiting.is_over = True
+        request = waiting.request
+        self.replies.append(Reply(waiting.token, FetchAnswer(tuple(answers))))
+        for asked in request.partitions if request.replica != CONSUMER else ():
+            replica = self._replicas.get(asked.partition)
+            if replica is not None:
+                replica.on_answered(request.replica)
