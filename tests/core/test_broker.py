@@ -290,6 +290,18 @@ def test_a_broker_goes_on_until_it_may_stop(two: Host) -> None:
     assert two.broker(1).phase is Phase.STOPPED
 
 
+def test_a_broker_that_is_asked_to_stop_before_it_is_registered_stops_then(two: Host) -> None:
+    refused = BrokerRegistrationAnswer(Error.DUPLICATE_BROKER_REGISTRATION)
+    two.instead[BrokerRegistration] = lambda _: refused
+    two.kill(1)
+    two.start(1)
+    two.do(1, stop)
+    assert two.broker(1).phase is Phase.STARTING
+    two.instead.clear()
+    two.wait(SESSION_MS + 1_000)
+    assert two.broker(1).phase is Phase.STOPPED
+
+
 def test_a_broker_has_no_vote(alone: Host) -> None:
     """It observes the quorum; whoever asks it is told what it knows."""
     answer = alone.ask(1, Vote(9, 100, 9, 99, False))

@@ -92,9 +92,8 @@ class Cluster:
         return self.committed(self.controller.on_elect_leader(request)).error
 
     def configure(self, key: str, value: str | None, topic: str = "orders") -> Error:
-        answer = self.committed(self.controller.on_alter_config(AlterConfig(topic, key, value)))
-        self.apply(self.controller.elections_due())
-        return answer.error
+        request = AlterConfig(topic, key, value)
+        return self.committed(self.controller.on_alter_config(request)).error
 
     def alter(self, *isr: int, epochs: dict[int, int] | None = None, **other: int) -> Answer:
         """As the leader would ask for it, knowing everything, but for what is given."""
@@ -446,12 +445,23 @@ def test_a_topic_may_say_where_its_replicas_go(three: Cluster) -> None:
     assert states == [PartitionState((1, 2), (2,), 2), PartitionState((3, 2), (3, 2), 3)]
 
 
-def test_a_topic_on_brokers_that_are_all_away_has_no_leader(three: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("partitions", "assignment", "told"),
+    [
+        (1, ((1,),), "of (1,) nobody is there to lead"),
+        (2, ((2, 3),), "1 partitions are placed, not 2"),
+        (1, ((2, 2),), "replicas are on different brokers, not on (2, 2)"),
+        (1, ((),), "replicas are on different brokers, not on ()"),
+        (1, ((2, 9),), "there is no broker 9"),
+    ],
+)
+def test_replicas_that_cannot_be_where_they_are_asked_for_are_refused(
+    three: Cluster, partitions: int, assignment: tuple[tuple[int, ...], ...], told: str
+) -> None:
     three.fence(1)
-    request = CreateTopic("payments", 1, 1, assignment=((1,),))
-    three.committed(three.controller.on_create_topic(request, three.image.end_offset))
-    payments = three.image.partitions[TopicPartition("payments", 0)]
-    assert payments == PartitionState((1,), (), NO_LEADER)
+    request = CreateTopic("payments", partitions, 1, assignment=assignment)
+    decision = three.controller.on_create_topic(request, three.image.end_offset)
+    assert decision == Decision((), AdminAnswer(Error.INVALID_REPLICA_ASSIGNMENT, told))
 
 
 @pytest.mark.parametrize(

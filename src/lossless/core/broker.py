@@ -109,6 +109,7 @@ class Broker:
         clean = self._store.read(CLEAN_SHUTDOWN, 0, 20)
         self._previous_epoch = int(clean) if clean.isdigit() else -1
         self._store.remove(CLEAN_SHUTDOWN)
+        self._is_to_stop = False  # as soon as it is registered
         self._is_asking = False  # a registration or a heartbeat is under way
         self._ask_ms = 0
         self._tick_ms = 0
@@ -173,6 +174,7 @@ class Broker:
 
     def stop(self, now_ms: int) -> Effects:
         """A controlled shutdown begins. It ends in `stopped`, where the process may go."""
+        self._is_to_stop = True
         if self.phase in (Phase.FENCED, Phase.RUNNING):
             self.phase = Phase.STOPPING
             self._ask_ms = now_ms
@@ -325,7 +327,7 @@ class Broker:
         self._ask_ms = now_ms + self.config.backoff_ms
         if answer is not None and answer.error is Error.NONE:
             self.broker_epoch = answer.broker_epoch
-            self.phase = Phase.FENCED
+            self.phase = Phase.STOPPING if self._is_to_stop else Phase.FENCED
             self._ask_ms = now_ms
             if self._knows_itself():
                 for partition in self.image.partitions:

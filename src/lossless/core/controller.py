@@ -271,6 +271,8 @@ class Controller:
         for key, value in request.config:
             if problem := _problem(key, value):
                 return _admin(Error.INVALID_CONFIG, problem)
+        if problem := self._misplaced(request):
+            return _admin(Error.INVALID_REPLICA_ASSIGNMENT, problem)
         active = {
             broker: known.rack for broker, known in self.image.brokers.items() if known.is_active
         }
@@ -284,11 +286,24 @@ class Controller:
         records += [ConfigChanged(request.topic, key, value) for key, value in request.config]
         for partition, replicas in enumerate(placed):
             isr = tuple(broker for broker in replicas if broker in active)
-            leader = isr[0] if isr else NO_LEADER
-            records.append(
-                PartitionChanged(request.topic, partition, PartitionState(replicas, isr, leader))
-            )
+            state = PartitionState(replicas, isr, isr[0])
+            records.append(PartitionChanged(request.topic, partition, state))
         return Decision(tuple(records), AdminAnswer(Error.NONE))
+
+    def _misplaced(self, request: CreateTopic) -> str | None:
+        if not request.assignment:
+            return None
+        if len(request.assignment) != request.partitions:
+            return f"{len(request.assignment)} partitions are placed, not {request.partitions}"
+        for replicas in request.assignment:
+            if not replicas or len(set(replicas)) < len(replicas):
+                return f"replicas are on different brokers, not on {replicas}"
+            unknown = [broker for broker in replicas if broker not in self.image.brokers]
+            if unknown:
+                return f"there is no broker {unknown[0]}"
+            if not any(self.image.is_active(broker) for broker in replicas):
+                return f"of {replicas} nobody is there to lead"
+        return None
 
     def on_delete_topic(self, request: DeleteTopic) -> Decision:
         if request.topic not in self.image.topics:
@@ -302,9 +317,15 @@ class Controller:
         if problem:
             return _admin(Error.INVALID_CONFIG, problem)
         record = ConfigChanged(request.topic, request.key, request.value)
-        return Decision((record,), AdminAnswer(Error.NONE))
+        # In one batch with what follows from it: a controller that dies in between must not leave
+        # one without the other.
+        then = self.image.copy()
+        then.apply(record, then.end_offset)
+        return Decision(
+            (record, *Controller(then, self._rules)._elections_due()), AdminAnswer(Error.NONE)
+        )
 
-    def elections_due(self) -> tuple[MetadataRecord, ...]:
+    def _elections_due(self) -> tuple[MetadataRecord, ...]:
         """After a change of settings: partitions that may have a leader now, or that commit with
         less, which who was eligible does not have."""
         return self._changes(

@@ -132,8 +132,6 @@ class ControllerNode:
     ) -> Effects:
         decision = self._decision(controller, request, now_ms)
         effects = self._append(decision.records, now_ms)
-        if isinstance(request, AlterConfig) and decision.records:
-            effects = merged(effects, self._append(controller.elections_due(), now_ms))
         # Also a reply without records rests on what was applied before it, committed or not.
         self._undecided.append(_Undecided(self.image.end_offset, token, decision.answer))
         return effects
