@@ -16,7 +16,7 @@ from lossless.simulator.settings import FAULTS, Settings
 # One workload and one mix of faults for everything that is looked for.
 SAFE = Settings(faults=FAULTS, flush_before_ack=True)
 # About 500 steps in a schedule: 3 brokers, replication factor 3, 2 producers, 2 consumers.
-FIVE_HUNDRED = replace(SAFE, chaos_ms=200, faults_max=1)
+FIVE_HUNDRED = replace(SAFE, producer=replace(SAFE.producer, records=3), chaos_ms=200, faults_max=1)
 SEARCHES = 10
 SEARCH_S_MAX = 60
 FAR_APART = 1_000_000  # between the seeds of two searches
