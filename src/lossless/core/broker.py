@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lossless.core.in_sync import Proposal
-from lossless.core.machine import Effects, Reply, Send, Token, merged
+from lossless.core.machine import Effects, Reply, Send, Token
 from lossless.core.messages import (
     AlterPartition,
     AlterPartitionAnswer,
@@ -114,6 +114,7 @@ class Broker:
         self._ask_ms = 0
         self._tick_ms = 0
         self._checkpoint_ms = 0
+        self._may_split = not (rules.check_and_act_at_once and rules.truncate_before_high_watermark)
         self._finish_ms: int | None = None  # only while a rule that is off has split a step
         self._fetching: set[int] = set()
         self._fetch_ms: dict[int, int] = {}
@@ -191,10 +192,11 @@ class Broker:
         if quorum is not None:
             self._quorum_wake_ms = quorum.wake_ms
         wake_ms = self._wake_ms(now_ms)
-        own = Effects(tuple(self._send), tuple(self._serving.replies), (), wake_ms)
-        self._send = []
-        self._serving.replies.clear()
-        return own if quorum is None else merged(own, quorum)._replace(wake_ms=wake_ms)
+        send, self._send = self._send, []
+        reply, self._serving.replies = self._serving.replies, []
+        if quorum is None:
+            return Effects(tuple(send), tuple(reply), (), wake_ms)
+        return Effects((*send, *quorum.send), (*reply, *quorum.reply), quorum.flush, wake_ms)
 
     def _wake_ms(self, now_ms: int) -> int | None:
         if self.phase is Phase.STOPPED:
@@ -202,21 +204,25 @@ class Broker:
         wakes = [self._tick_ms, self._checkpoint_ms]
         if not self._is_asking and self.quorum.leader is not None:
             wakes.append(self._ask_ms)
-        if self._serving.deadline_ms is not None:
-            wakes.append(self._serving.deadline_ms)
+        deadline_ms = self._serving.deadline_ms
+        if deadline_ms is not None:
+            wakes.append(deadline_ms)
         if self._quorum_wake_ms is not None:
             wakes.append(self._quorum_wake_ms)
-        wakes += (
-            at
-            for leader, at in self._fetch_ms.items()
-            if leader not in self._fetching and at > now_ms
-        )
-        wakes += (at for at in self._alter_ms.values() if at > now_ms)
-        if self._finish_ms is None and any(r.is_unfinished for r in self.replicas.values()):
-            self._finish_ms = now_ms + self.config.fetch_wait_ms
+        for leader, at_ms in self._fetch_ms.items():
+            if at_ms > now_ms and leader not in self._fetching:
+                wakes.append(at_ms)
+        if self._alter_ms:
+            wakes += [at_ms for at_ms in self._alter_ms.values() if at_ms > now_ms]
+        if self._may_split:
+            self._plan_to_finish(now_ms)
         if self._finish_ms is not None:
             wakes.append(self._finish_ms)
         return max(now_ms + 1, min(wakes))
+
+    def _plan_to_finish(self, now_ms: int) -> None:
+        if self._finish_ms is None and any(r.is_unfinished for r in self.replicas.values()):
+            self._finish_ms = now_ms + self.config.fetch_wait_ms
 
     # Metadata
 

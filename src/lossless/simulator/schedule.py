@@ -68,6 +68,8 @@ class Schedule:
 
     def take_planned(self) -> None:
         world = self._world
+        if not world.planned:
+            return
         for label, after_ms in world.planned:
             at_ms = world.now_ms + (self._takes_ms(label) if after_ms is None else after_ms)
             if label.kind in ("deliver", "answer"):
