@@ -11,7 +11,7 @@ from lossless.simulator.run import Result, Run
 from lossless.simulator.settings import Settings
 from lossless.verifier.verdict import Verdict
 
-RUNS_BETWEEN_COLLECTIONS = 25
+RUNS_BETWEEN_COLLECTIONS = 100
 
 
 class Exploration(NamedTuple):
