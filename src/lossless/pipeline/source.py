@@ -37,13 +37,18 @@ REQUEST_TIMEOUT_S = 15.0
 # to look again who that is.
 PATIENCE_S = (1.0, 2.0, 4.0, REQUEST_TIMEOUT_S)
 # How long a leader or a coordinator that is moving is waited for.
-MOVING_ATTEMPTS = 20
+MOVING_ATTEMPTS = 60
 MOVING_WAIT_S = 0.25
 LEADER_ERRORS = (
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REPLICA_NOT_AVAILABLE,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
+    # A leader just elected does not know yet how far its records are committed.
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    # Its disk failed: another will lead.
+    KafkaError.KAFKA_STORAGE_ERROR,
 )
 COORDINATOR_ERRORS = (
     KafkaError.NOT_COORDINATOR,
