@@ -49,11 +49,15 @@ CASES = (
     Case(name="B3", change="unclean=true", looked_for=("lost",)),
     Case(name="C3", change="commit=before", looked_for=("unprocessed",)),
     Case(name="P4", change="idempotent=false", looked_for=("duplicate",)),
-    Case(name="KIP-320", change="off=fetch_checks_epoch", looked_for=("lost", "StrongIsr")),
+    Case(
+        name="KIP-320",
+        change="off=fetch_checks_epoch",
+        looked_for=("lost", "StrongIsr", "SameEpoch"),
+    ),
     Case(
         name="KIP-903",
         change="flush-before-ack=false off=broker_epoch_in_isr",
-        looked_for=("StrongIsr",),
+        looked_for=("StrongIsr", "SameProcess"),
     ),
     Case(name="KIP-841", change="off=fenced_stay_out", looked_for=("ActiveIsr",)),
 )

@@ -138,11 +138,23 @@ def test_a_follower_and_a_replica_that_nobody_leads_propose_nothing(three: Repli
 
 
 def test_records_get_the_next_offsets_and_the_leaders_epoch(three: Replicas) -> None:
-    one = three[1].append(records(b"a", b"b") + records(b"c"), 1, 0)
-    assert one == (Produced(PARTITION, Error.NONE, 0, 0), 3)
-    two = three[1].append(records(b"d"), 1, 0)
-    assert two == (Produced(PARTITION, Error.NONE, 3, 0), 4)
+    one = three[1].append(records(b"a", b"b"), 1, 0)
+    assert one == (Produced(PARTITION, Error.NONE, 0, 0), 2)
+    two = three[1].append(records(b"c"), 1, 0)
+    assert two == (Produced(PARTITION, Error.NONE, 2, 0), 3)
     assert three[1].log.latest_epoch == 1
+
+
+@pytest.mark.parametrize("data", [b"", records(b"a") + records(b"b")])
+def test_a_producer_sends_one_batch_at_a_time(three: Replicas, data: bytes) -> None:
+    assert three[1].append(data, 1, 0).produced.error is Error.INVALID_RECORD
+    assert three[1].log.log_end_offset == 0
+
+
+@pytest.mark.parametrize("acks", [-2, 2, 3])
+def test_a_producer_waits_for_nobody_the_leader_or_all(three: Replicas, acks: int) -> None:
+    assert three[1].append(records(), acks, 0).produced.error is Error.INVALID_REQUIRED_ACKS
+    assert three[1].log.log_end_offset == 0
 
 
 def test_bytes_that_are_no_batch_are_refused(three: Replicas) -> None:
@@ -595,14 +607,14 @@ def test_a_follower_tells_with_every_fetch_which_epochs_it_knows(three: Replicas
     assert three[2].next_fetch()[1:4] == (1, 1, 1)
 
 
-def test_without_checks_a_follower_tells_its_epoch_only_with_the_first_fetch() -> None:
+def test_without_checks_a_follower_compares_histories_only_with_the_first_fetch() -> None:
     both = Replicas(1, 2, rules=without("fetch_checks_epoch"))
     both.told(led_by(1, 1, isr=(1, 2), replicas=(1, 2)))
     both.append(1, b"a")
     both.fetch(2, 1)
-    assert both[2].next_fetch()[2:4] == (UNKNOWN_EPOCH, UNKNOWN_EPOCH)
+    assert both[2].next_fetch()[2:4] == (1, UNKNOWN_EPOCH)
     both.told(led_by(1, 2, isr=(1, 2), replicas=(1, 2)))
-    assert both[2].next_fetch()[2:4] == (UNKNOWN_EPOCH, 1)
+    assert both[2].next_fetch()[2:4] == (2, 1)
 
 
 def test_there_is_news_for_a_fetch_that_waits_when_records_or_commits_are(three: Replicas) -> None:
@@ -833,6 +845,17 @@ def test_a_follower_deletes_what_the_leader_has_deleted(three: Replicas) -> None
     assert three[2].log.log_start_offset == 2
     assert read(three[1], 1).error is Error.OFFSET_OUT_OF_RANGE
     assert seen(three[1], 2) == [b"c"]
+
+
+def test_what_is_deleted_already_need_not_be_deleted(three: Replicas) -> None:
+    three.append(1, b"a", b"b", b"c")
+    three.fetch(2, 1, times=2)
+    three.fetch(3, 1, times=2)
+    three[1].on_delete_records(DeleteRecords(PARTITION, 2))
+    answer = three[1].on_delete_records(DeleteRecords(PARTITION, 1))
+    assert (answer.error, answer.log_start_offset) == (Error.NONE, 2)
+    below = three[1].on_delete_records(DeleteRecords(PARTITION, -1))
+    assert below.error is Error.OFFSET_OUT_OF_RANGE
 
 
 def test_what_is_not_committed_is_not_deleted(three: Replicas) -> None:
@@ -1086,8 +1109,24 @@ def test_the_end_of_a_log_does_not_step_back_after_an_election(rules: Rules, is_
     assert latest(both[2]) == ((Error.OFFSET_NOT_AVAILABLE, -1) if is_on else (Error.NONE, 0))
     earliest = both[2].on_list_offsets(ListOffsets(PARTITION, 2, OffsetKind.EARLIEST))
     assert (earliest.error, earliest.offset) == (Error.NONE, 0)
+    by_time = both[2].on_list_offsets(ListOffsets(PARTITION, 2, 0))
+    assert by_time.error is (Error.OFFSET_NOT_AVAILABLE if is_on else Error.NONE)
     both.fetch(1, 2)
     assert latest(both[2]) == (Error.NONE, 1)
+
+
+def test_what_is_known_to_be_committed_is_found_by_time_at_once() -> None:
+    both = Replicas(1, 2)
+    both.told(led_by(1, 1, isr=(1, 2), replicas=(1, 2)))
+    both[1].append(records(timestamp_ms=10), 1, 0)
+    both.fetch(2, 1, times=2)
+    both[1].append(records(timestamp_ms=20), 1, 0)
+    both.fetch(2, 1)
+    both.told(led_by(2, 2, isr=(1, 2), replicas=(1, 2)))
+    assert latest(both[2]) == (Error.OFFSET_NOT_AVAILABLE, -1)
+    assert both[2].on_list_offsets(ListOffsets(PARTITION, 2, 5)).offset == 0
+    later = both[2].on_list_offsets(ListOffsets(PARTITION, 2, 15))
+    assert later.error is Error.OFFSET_NOT_AVAILABLE
 
 
 # Whom a leader and a follower do not believe

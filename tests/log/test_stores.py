@@ -116,6 +116,29 @@ def test_memory_that_is_full_takes_a_part() -> None:
     assert store.read("a", 0, 9) == b"321"
 
 
+def test_memory_that_has_failed_can_be_read_and_not_changed_and_then_has_what_was_flushed() -> None:
+    store = MemoryStore()
+    store.append("a", b"12")
+    store.flush("a")
+    store.append("a", b"3")
+    store.fail()
+    for change in (
+        lambda: store.append("a", b"4"),
+        lambda: store.flush("a"),
+        lambda: store.truncate("a", 1),
+        lambda: store.replace("a", b"4"),
+        lambda: store.remove("a"),
+    ):
+        with pytest.raises(StoreFailed, match="input/output error on a"):
+            change()
+    assert store.read("a", 0, 9) == b"123"
+    store.mend()
+    assert store.read("a", 0, 9) == b"12"
+    store.append("a", b"4")
+    store.mend()
+    assert store.read("a", 0, 9) == b"124"
+
+
 def test_a_loss_of_power_keeps_what_was_flushed_and_some_of_the_rest() -> None:
     store = MemoryStore()
     store.append("a", b"12")

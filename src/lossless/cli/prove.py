@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,8 +102,13 @@ def command(
     lossless prove tests/scenarios/*.txt
     """
     if scenarios:
+        _refuse_settings_of_scenarios()
         _run_scenarios(scenarios, rewrite)
         return
+    if rewrite:
+        raise BadInput("--rewrite is for scenarios: name their files")
+    if html_file is not None and not html_file.parent.is_dir():
+        raise BadInput(f"--html {html_file}: there is no folder {html_file.parent}")
     from lossless.simulator.settings import Settings
 
     pairs = [(name.replace("_", "-"), value) for name, value in given.items() if value is not None]
@@ -115,12 +120,23 @@ def command(
         exploration = _explore(settings, seeds, wanted)
     else:
         exploration = _one(settings, seed, wanted)
-    _tell(
-        exploration, wanted, whole=whole, is_one=seed is not None, as_json=output_format == "json"
-    )
+    result = exploration.found
+    if result is not None and seed is None and not whole:
+        result = _smallest(result, wanted)
+    _tell(exploration, result, wanted, as_json=output_format == "json")
     if html_file is not None:
-        _write_page(exploration, wanted, html_file, whole=whole)
+        _write_page(result, html_file)
     sys.exit(exploration.verdict.exit_code)
+
+
+def _refuse_settings_of_scenarios() -> None:
+    """A scenario says itself what is simulated."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        is_given = source is click.core.ParameterSource.COMMANDLINE
+        if is_given and parameter.name not in ("scenarios", "rewrite"):
+            raise BadInput(f"{parameter.opts[0]} has no meaning for scenarios: their files say it")
 
 
 def _explore(settings: Settings, seeds: int, wanted: tuple[str, ...]) -> Exploration:
@@ -138,23 +154,23 @@ def _one(settings: Settings, seed: int, wanted: tuple[str, ...]) -> Exploration:
     return Exploration(1, len(result.steps), result, judged(result, wanted))
 
 
-def _smallest(found: Result, wanted: tuple[str, ...], *, whole: bool) -> Result:
+def _smallest(found: Result, wanted: tuple[str, ...]) -> Result:
     from lossless.simulator.shrinking import Shrinking
 
-    if whole or not set(wanted) & set(found.kinds):
-        return found
-    stderr.print(f"seed {found.seed} shows it; leaving out what is not needed", style="dim")
-    return Shrinking(found, wanted).shrink()
+    what = f"seed {found.seed} shows it; leaving out what is not needed"
+    stderr.print(what, style="dim")
+    with stderr.status("") as status:
+        shrinking = Shrinking(
+            found, wanted, lambda left: status.update(f"{left} faults and late messages left")
+        )
+        return shrinking.shrink()
 
 
 def _tell(
-    exploration: Exploration, wanted: tuple[str, ...], *, whole: bool, is_one: bool, as_json: bool
+    exploration: Exploration, result: Result | None, wanted: tuple[str, ...], *, as_json: bool
 ) -> None:
     from lossless.simulator.telling import headline, told
 
-    result = exploration.found
-    if result is not None:
-        result = _smallest(result, wanted, whole=whole or is_one)
     if as_json:
         stdout.print_json(json.dumps(told(exploration, result, wanted)))
         return
@@ -165,17 +181,13 @@ def _tell(
     stdout.print(headline(exploration, result, wanted), markup=False)
 
 
-def _write_page(
-    exploration: Exploration, wanted: tuple[str, ...], file: Path, *, whole: bool
-) -> None:
+def _write_page(result: Result | None, file: Path) -> None:
     from lossless.simulator.page import page
     from lossless.simulator.trace import trace
 
-    found = exploration.found
-    if found is None:
+    if result is None:
         stderr.print("nothing was found, so there is nothing to draw", style="dim")
         return
-    result = _smallest(found, wanted, whole=whole)
     try:
         text = page(trace(result.settings, result.seed, result.plan), f"seed {result.seed}")
         file.write_text(text)
@@ -206,7 +218,7 @@ def _run_scenarios(files: tuple[Path, ...], rewrite: bool) -> None:
 
 
 @contextmanager
-def _bar(what: str, total: int) -> Iterator[_Advance]:
+def _bar(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
     """Only on a terminal, and gone when it is done."""
     with Progress(
         TextColumn(what),
@@ -218,13 +230,4 @@ def _bar(what: str, total: int) -> Iterator[_Advance]:
         disable=not stderr.is_terminal,
     ) as progress:
         task = progress.add_task(what, total=total)
-        yield _Advance(progress, task)
-
-
-class _Advance:
-    def __init__(self, progress: Progress, task: object) -> None:
-        self._progress = progress
-        self._task = task
-
-    def __call__(self, done: int, _steps: int) -> None:
-        self._progress.update(self._task, completed=done)  # type: ignore[arg-type]
+        yield lambda done, _steps: progress.update(task, completed=done)

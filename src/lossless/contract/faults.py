@@ -22,6 +22,7 @@ class FaultKind(StrEnum):
     POWER_LOSS = "power-loss"  # everything written but not flushed is gone
     NETWORK_PARTITION = "network-partition"
     DISK_FULL = "disk-full"
+    DISK_FAILURE = "disk-failure"  # writes and flushes fail, and what was not flushed is gone
     CLIENT_DISCONNECT = "client-disconnect"
     PRODUCER_CRASH = "producer-crash"
     CONSUMER_CRASH = "consumer-crash"

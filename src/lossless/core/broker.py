@@ -184,7 +184,7 @@ class Broker:
     def _after(self, now_ms: int, quorum: Effects | None = None) -> Effects:
         """What follows from any event: metadata, whom to answer, whom to ask, when to wake."""
         self._apply_metadata(now_ms)
-        for replica in self._serving.complete(now_ms):
+        for replica in self._serving.complete():
             if replica.proposal is not None:
                 self._take_proposal(replica, replica.proposal)
         self._ask_controller(now_ms)

@@ -57,7 +57,7 @@ from lossless.log.log import Log
 from lossless.log.producers import Refusal
 from lossless.log.rules import RULES, Rules
 
-ALL = -1  # acks
+NONE, ONE, ALL = 0, 1, -1  # acks
 LONG_AGO_MS = -(1 << 60)
 
 _REFUSALS = {
@@ -180,6 +180,8 @@ class Replica:
     # Leader: appending
 
     def append(self, data: bytes, acks: int, now_ms: int) -> AppendResult:
+        if acks not in (NONE, ONE, ALL):
+            return self._refused(Error.INVALID_REQUIRED_ACKS)
         if self.role is not Role.LEADER:
             return self._refused(Error.NOT_LEADER_OR_FOLLOWER)
         if acks == ALL and len(self.in_sync.isr) < self.min_isr:
@@ -188,16 +190,15 @@ class Replica:
             batches = parse_all(data)
         except CorruptBatch:
             return self._refused(Error.CORRUPT_MESSAGE)
-        base_offset = end_offset = -1
-        for batch in batches:
-            result = self.log.append(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
-            if isinstance(result, Refusal):
-                return self._refused(_REFUSALS[result])
-            base_offset = result.base_offset if base_offset < 0 else base_offset
-            end_offset = max(end_offset, result.last_offset + 1)
+        if len(batches) != 1:  # a second one that is refused would leave the first behind
+            return self._refused(Error.INVALID_RECORD)
+        result = self.log.append(batches[0], leader_epoch=self.leader_epoch, now_ms=now_ms)
+        if isinstance(result, Refusal):
+            return self._refused(_REFUSALS[result])
         self._after_append(now_ms)
-        produced = Produced(self.partition, Error.NONE, base_offset, self.log.log_start_offset)
-        return AppendResult(produced, end_offset)
+        start = self.log.log_start_offset
+        produced = Produced(self.partition, Error.NONE, result.base_offset, start)
+        return AppendResult(produced, result.last_offset + 1)
 
     def append_marker(self, request: WriteTxnMarker, now_ms: int) -> WriteTxnMarkerAnswer:
         """The end of a transaction. Markers wait for nobody: the coordinator asks again."""
@@ -260,6 +261,24 @@ class Replica:
     def on_follower_fetch(
         self, follower: int, broker_epoch: int, asked: FetchPartition, now_ms: int
     ) -> Fetched:
+        """A fetch has arrived: where it begins is how far the follower has come."""
+        refusal = self._refused_fetch(follower, broker_epoch, asked)
+        if refusal is not None:
+            return refusal
+        progress, end = self.progress[follower], self.log.log_end_offset
+        progress.on_fetch(asked.offset, asked.log_start_offset, end, broker_epoch, now_ms)
+        self._maybe_expand(follower, progress)
+        self._advance(now_ms)
+        return self._fetched(data=self._read(asked, end))
+
+    def read_for_follower(self, follower: int, broker_epoch: int, asked: FetchPartition) -> Fetched:
+        """The answer to a fetch that has waited: it was counted when it arrived."""
+        refusal = self._refused_fetch(follower, broker_epoch, asked)
+        return refusal or self._fetched(data=self._read(asked, self.log.log_end_offset))
+
+    def _refused_fetch(
+        self, follower: int, broker_epoch: int, asked: FetchPartition
+    ) -> Fetched | None:
         error = self._checked(asked.leader_epoch)
         if error is Error.NONE and follower not in self.progress:
             error = Error.UNKNOWN_TOPIC_OR_PARTITION
@@ -271,16 +290,12 @@ class Replica:
         if diverging is not None:
             return self._fetched(diverging=diverging)
         start, end = self.log.log_start_offset, self.log.log_end_offset
-        if not start <= asked.offset <= end:
-            # Where the log begins and ends saves the follower a second question.
-            latest = self.log.latest_epoch
-            end_of_log = EpochEnd(UNKNOWN_EPOCH if latest is None else latest, end)
-            return self._fetched(error=Error.OFFSET_OUT_OF_RANGE, diverging=end_of_log)
-        progress = self.progress[follower]
-        progress.on_fetch(asked.offset, asked.log_start_offset, end, broker_epoch, now_ms)
-        self._maybe_expand(follower, progress)
-        self._advance(now_ms)
-        return self._fetched(data=self._read(asked, end))
+        if start <= asked.offset <= end:
+            return None
+        # Where the log begins and ends saves the follower a second question.
+        latest = self.log.latest_epoch
+        end_of_log = EpochEnd(UNKNOWN_EPOCH if latest is None else latest, end)
+        return self._fetched(error=Error.OFFSET_OUT_OF_RANGE, diverging=end_of_log)
 
     def on_answered(self, follower: int) -> None:
         """What `on_follower_fetch` returned is on its way: the follower knows what is committed."""
@@ -290,10 +305,7 @@ class Replica:
 
     def has_news_for(self, follower: int, asked: FetchPartition) -> bool:
         """Whether a fetch that waits is to be answered now."""
-        if self.role is not Role.LEADER or asked.leader_epoch not in (
-            UNKNOWN_EPOCH,
-            self.leader_epoch,
-        ):
+        if self._checked(asked.leader_epoch) is not Error.NONE:
             return True
         progress = self.progress.get(follower)
         return (
@@ -393,14 +405,15 @@ class Replica:
         if asked.at == OffsetKind.EARLIEST:
             return self._listed(self.log.log_start_offset)
         end = self.readable_end(asked.read_committed)
+        if asked.at != OffsetKind.LATEST:
+            record = self.log.first_at_or_after(asked.at)
+            if record is not None and record.offset < end:
+                return self._listed(record.offset)
         # A new leader may not know yet what the old one has committed (KIP-207).
         is_behind = self.high_watermark < self.epoch_start_offset
         if is_behind and self._rules.offset_not_available_after_election:
             return ListOffsetsAnswer(self.partition, Error.OFFSET_NOT_AVAILABLE)
-        if asked.at == OffsetKind.LATEST:
-            return self._listed(end)
-        record = self.log.first_at_or_after(asked.at)
-        return self._listed(-1 if record is None or record.offset >= end else record.offset)
+        return self._listed(end if asked.at == OffsetKind.LATEST else -1)
 
     def _listed(self, offset: int) -> ListOffsetsAnswer:
         epoch = self.log.epoch_at(offset)
@@ -416,9 +429,10 @@ class Replica:
     def on_delete_records(self, asked: DeleteRecords) -> DeleteRecordsAnswer:
         if self.role is not Role.LEADER:
             return DeleteRecordsAnswer(self.partition, Error.NOT_LEADER_OR_FOLLOWER)
-        if not self.log.log_start_offset <= asked.offset <= self.high_watermark:
+        if not 0 <= asked.offset <= self.high_watermark:
             return DeleteRecordsAnswer(self.partition, Error.OFFSET_OUT_OF_RANGE)
-        self.log.delete_before(asked.offset)
+        if asked.offset > self.log.log_start_offset:
+            self.log.delete_before(asked.offset)
         return DeleteRecordsAnswer(self.partition, Error.NONE, self.log.log_start_offset)
 
     def retain(self, now_ms: int) -> None:
@@ -486,7 +500,7 @@ class Replica:
         return FetchPartition(
             self.partition,
             self.log.log_end_offset,
-            self.leader_epoch if rules.fetch_checks_epoch else UNKNOWN_EPOCH,
+            self.leader_epoch,
             latest if latest is not None and is_told else UNKNOWN_EPOCH,
             self.log.log_start_offset,
             self.config.fetch_bytes_max,
@@ -495,7 +509,7 @@ class Replica:
     def on_fetched(self, asked: FetchPartition, fetched: Fetched, now_ms: int) -> bool:
         """What the leader answered. False: nothing came of it, ask again a little later."""
         is_stale = asked.offset != self.log.log_end_offset or (
-            asked.leader_epoch not in (UNKNOWN_EPOCH, self.leader_epoch)
+            asked.leader_epoch != self.leader_epoch and self._rules.fetch_checks_epoch
         )
         if self.role is not Role.FOLLOWER or is_stale:
             return True

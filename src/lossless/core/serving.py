@@ -23,6 +23,7 @@ from lossless.core.messages import (
     Fetch,
     FetchAnswer,
     Fetched,
+    FetchPartition,
     ListOffsets,
     ListOffsetsAnswer,
     OffsetForLeaderEpoch,
@@ -149,7 +150,7 @@ class Serving:
 
     def _on_fetch(self, token: Token, request: Fetch, now_ms: int) -> None:
         waiting = WaitingFetch(token, now_ms + request.wait_ms_max, request)
-        answers = self._fetched_all(request, now_ms)
+        answers = [self._arrived(request, asked, now_ms) for asked in request.partitions]
         size = sum(len(fetched.data) for fetched in answers)
         has_news = request.replica != CONSUMER and self._has_news(waiting)
         is_odd = any(fetched.error or fetched.diverging for fetched in answers)
@@ -160,21 +161,23 @@ class Serving:
             self._fetches.setdefault(asked.partition, []).append(waiting)
         self._wait(waiting)
 
-    def _fetched_all(self, request: Fetch, now_ms: int) -> list[Fetched]:
-        return [self._fetched(request, n, now_ms) for n in range(len(request.partitions))]
-
-    def _fetched(self, request: Fetch, number: int, now_ms: int) -> Fetched:
-        asked = request.partitions[number]
+    def _arrived(self, request: Fetch, asked: FetchPartition, now_ms: int) -> Fetched:
         replica = self._replicas.get(asked.partition)
-        if replica is None:
-            return Fetched(asked.partition, Error.UNKNOWN_TOPIC_OR_PARTITION)
-        if request.replica == CONSUMER:
-            return replica.on_consumer_fetch(asked, request.read_committed)
+        if replica is None or request.replica == CONSUMER:
+            return self._read(request, asked)
         before = replica.high_watermark
         fetched = replica.on_follower_fetch(request.replica, request.broker_epoch, asked, now_ms)
         if replica.high_watermark != before or replica.proposal is not None:
             self.touch(asked.partition)
         return fetched
+
+    def _read(self, request: Fetch, asked: FetchPartition) -> Fetched:
+        replica = self._replicas.get(asked.partition)
+        if replica is None:
+            return Fetched(asked.partition, Error.UNKNOWN_TOPIC_OR_PARTITION)
+        if request.replica == CONSUMER:
+            return replica.on_consumer_fetch(asked, request.read_committed)
+        return replica.read_for_follower(request.replica, request.broker_epoch, asked)
 
     # Whoever waits
 
@@ -182,7 +185,7 @@ class Serving:
         self._waiting_count += 1
         heapq.heappush(self._deadlines, (waiting.deadline_ms, self._waiting_count, waiting))
 
-    def complete(self, now_ms: int) -> list[Replica]:
+    def complete(self) -> list[Replica]:
         """Answers whoever can be answered, until nothing moves any more; what has been touched."""
         moved = []
         while self._touched:
@@ -193,7 +196,7 @@ class Serving:
             if self._produces.get(partition):
                 self._complete_produces(partition, replica)
             if self._fetches.get(partition):
-                self._complete_fetches(partition, now_ms)
+                self._complete_fetches(partition)
         return moved
 
     def expire(self, now_ms: int) -> None:
@@ -202,7 +205,7 @@ class Serving:
             if waiting.is_over:
                 continue
             if isinstance(waiting, WaitingFetch):
-                self._answer_fetch(waiting, self._fetched_all(waiting.request, now_ms))
+                self._answer_fetch(waiting)
                 continue
             for partition, (produced, _, _) in waiting.open.items():
                 waiting.done[partition] = produced._replace(error=Error.REQUEST_TIMED_OUT)
@@ -232,13 +235,13 @@ class Serving:
         waiting.is_over = True
         self.replies.append(Reply(waiting.token, ProduceAnswer(tuple(waiting.done.values()))))
 
-    def _complete_fetches(self, partition: TopicPartition, now_ms: int) -> None:
+    def _complete_fetches(self, partition: TopicPartition) -> None:
         """Each may now be worth an answer; what is not goes on waiting until its time is up."""
         for waiting in self._fetches.pop(partition):
             if waiting.is_over:
                 continue
             if self._has_news(waiting):
-                self._answer_fetch(waiting, self._fetched_all(waiting.request, now_ms))
+                self._answer_fetch(waiting)
             else:
                 self._fetches.setdefault(partition, []).append(waiting)
 
@@ -259,9 +262,11 @@ class Serving:
             size += len(fetched.data)
         return request.replica == CONSUMER and size >= request.bytes_min
 
-    def _answer_fetch(self, waiting: WaitingFetch, answers: list[Fetched]) -> None:
+    def _answer_fetch(self, waiting: WaitingFetch, answers: list[Fetched] | None = None) -> None:
         waiting.is_over = True
         request = waiting.request
+        if answers is None:
+            answers = [self._read(request, asked) for asked in request.partitions]
         self.replies.append(Reply(waiting.token, FetchAnswer(tuple(answers))))
         for asked in request.partitions if request.replica != CONSUMER else ():
             replica = self._replicas.get(asked.partition)

@@ -21,6 +21,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._files: dict[str, _File] = {}
         self.capacity: int | None = None  # bytes in all files; None: no end
+        self.has_failed = False
 
     def names(self) -> list[str]:
         return sorted(self._files)
@@ -34,6 +35,7 @@ class MemoryStore:
         return b"" if file is None else bytes(file.data[position : position + size])
 
     def append(self, name: str, data: bytes) -> None:
+        self._check(name)
         file = self._files.setdefault(name, _File())
         room = self._room()
         file.data += data if room is None else data[:room]
@@ -41,26 +43,46 @@ class MemoryStore:
             raise StoreFailed(f"no space left for {name}")
 
     def flush(self, name: str) -> None:
+        self._check(name)
         file = self._files.get(name)
         if file is not None:
             file.flushed = len(file.data)
 
     def truncate(self, name: str, size: int) -> None:
+        self._check(name)
         file = self._files.get(name)
         if file is not None:
             del file.data[size:]
             file.flushed = len(file.data)
 
     def replace(self, name: str, data: bytes) -> None:
+        self._check(name)
         room = self._room()
         if room is not None and len(data) > room + self.size(name):
             raise StoreFailed(f"no space left for {name}")
         self._files[name] = _File(data)
 
     def remove(self, name: str) -> None:
+        self._check(name)
         self._files.pop(name, None)
 
+    def _check(self, name: str) -> None:
+        if self.has_failed:
+            raise StoreFailed(f"input/output error on {name}")
+
     # Faults
+
+    def fail(self) -> None:
+        """From now on nothing can be changed. What is there can still be read."""
+        self.has_failed = True
+
+    def mend(self) -> None:
+        """There is room, and what is written stays. A disk that had failed has kept what was
+        flushed before."""
+        self.capacity = None
+        if self.has_failed:
+            self.has_failed = False
+            self.lose_power(lambda _tail: 0)
 
     def lose_power(self, survives: Callable[[int], int]) -> None:
         """Keeps what was flushed and, of each unflushed tail of so many bytes, as many as

@@ -54,6 +54,7 @@ from lossless.log.log import Log
 from lossless.log.memory import MemoryStore
 from lossless.log.rules import RULES, Rules
 from lossless.simulator.options import RULE_NAMES, pairs_of
+from lossless.simulator.stored import stored
 
 PARTITION = TopicPartition("orders", 0)
 
@@ -319,7 +320,7 @@ class World:
             return None
         if replica.leader_epoch != state.leader_epoch:
             return None
-        kept = {value for _, value in _values(replica)}
+        kept = {record.value for record in stored(replica)}
         lost = [value for value in self.acknowledged if value not in kept]
         if not lost:
             return None
@@ -341,14 +342,6 @@ class World:
         )
 
 
-def _values(replica: Replica) -> list[tuple[int, str]]:
-    return [
-        (batch.leader_epoch, (record.value or b"").decode())
-        for batch in replica.log.batches()
-        for record in batch.records()
-    ]
-
-
 def _of_node(node: _Node) -> tuple[Any, ...]:
     replica = node.replica
     if replica is None:
@@ -364,7 +357,7 @@ def _of_node(node: _Node) -> tuple[Any, ...]:
         replica.leader,
         replica.leader_epoch,
         replica.high_watermark,
-        tuple(_values(replica)),
+        tuple(stored(replica)),
         replica.epoch_start_offset if replica.role is Role.LEADER else None,
         (in_sync.isr, in_sync.partition_epoch, in_sync.phase, in_sync.pending)
         if replica.role is Role.LEADER

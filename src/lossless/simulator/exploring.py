@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from lossless.simulator.options import FOUND
-from lossless.simulator.run import Result, Run
+from lossless.simulator.run import Plan, Result, Run
 from lossless.simulator.settings import Settings
 from lossless.verifier.verdict import Verdict
 
@@ -34,12 +34,14 @@ def explore(
     seeds: Iterable[int],
     looked_for: Iterable[str] = FOUND,
     progress: Callable[[int, int], None] | None = None,
+    plan: Plan | None = None,
 ) -> Exploration:
-    """`progress` is told after every run: how many, and how many steps in all."""
+    """`progress` is told after every run: how many, and how many steps in all. With a plan, that is
+    what happens in every run, and only how long messages take is left to chance."""
     wanted = frozenset(looked_for)
     schedules = steps = unsettled = 0
     for seed in _collecting_seldom(seeds):
-        result = Run(settings, seed).run()
+        result = Run(settings, seed, plan, is_jittered=plan is not None).run()
         schedules += 1
         steps += len(result.steps)
         if progress is not None:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from lossless.contract.faults import FaultKind
 from lossless.core.broker import Broker
-from lossless.core.controllers import ControllerNode
 from lossless.core.messages import NO_LEADER, DeleteRecords, ElectLeader, TopicPartition
 from lossless.simulator.clients.producer import Producer
 from lossless.simulator.settings import SESSION_MS, Settings
@@ -22,8 +21,8 @@ from lossless.simulator.world import (
     FIRST_CONTROLLER,
     FIRST_PRODUCER,
     TOPIC,
-    Connection,
     World,
+    name_of,
 )
 
 LEADER = -1  # as a target: whoever leads the first partition by then
@@ -39,12 +38,18 @@ class Action(NamedTuple):
     channel: str = ""  # of messages that are late
     late_ms: int = 0
 
-    def told(self, world: World) -> str:
-        who = {LEADER: "the leader", EVERY_BROKER: "every broker"}.get(self.target) or world.name(
-            self.target
-        )
+    @property
+    def sign(self) -> str:
+        """Not every action breaks something: some undo others, some are what people ask for."""
+        if self.verb in ("start", "resume", "heal"):
+            return "✓"
+        return "▸" if self.verb in ("send", "prefer", "delete") else "✗"
+
+    def told(self) -> str:
+        several = {LEADER: "the leader", EVERY_BROKER: "every broker"}
+        who = several.get(self.target) or name_of(self.target)
         has_other = self.verb in ("cut", "heal", "disconnect", "late")
-        other = world.name(self.other) if has_other else ""
+        other = name_of(self.other) if has_other else ""
         return {
             "crash": f"{who} dies (kill -9)",
             "start": f"{who} starts",
@@ -56,6 +61,7 @@ class Action(NamedTuple):
             "heal": f"messages pass from {who} to {other} again",
             "disconnect": f"the connections between {who} and {other} break",
             "fill": f"the disk of {who} is full",
+            "fail": f"the disk of {who} fails",
             "send": f"{who} has {self.other} to send",
             "late": f"{self.channel} from {who} to {other} takes {self.late_ms} ms from now on",
             "prefer": "an administrator asks for the preferred leader",
@@ -75,21 +81,23 @@ class Span(NamedTuple):
 
 
 def plan(settings: Settings, chance: random.Random, start_ms: int) -> list[Timed]:
-    """Whoever has one problem often has more: half of the time one broker gets most of them."""
+    """Whoever has one problem often has more: half of the time one broker gets most of them, and
+    what fails once often fails again."""
     timed: list[Timed] = []
     if settings.faults:
         victim = chance.randint(1, settings.brokers)
         is_fair = chance.random() < 0.5
         for _ in range(chance.randint(1, settings.faults_max)):
             kind = settings.faults[chance.randrange(len(settings.faults))]
-            at_ms = start_ms + chance.randrange(settings.chaos_ms)
-            # Often shorter than a session, often longer.
-            until_ms = at_ms + chance.randrange(5, 3 * SESSION_MS)
+            broker = victim
             if is_fair or chance.random() < 0.2:
                 broker = chance.randint(1, settings.brokers)
-            else:
-                broker = victim
-            timed += _PLANS[kind](settings, chance, broker, Span(at_ms, until_ms))
+            at_ms = start_ms + chance.randrange(settings.chaos_ms)
+            for _ in range(chance.choice((1, 1, 2, 3))):
+                # Often shorter than a session, often longer.
+                until_ms = at_ms + chance.randrange(5, 3 * SESSION_MS)
+                timed += _PLANS[kind](settings, chance, broker, Span(at_ms, until_ms))
+                at_ms = until_ms + chance.randrange(5, SESSION_MS)
     return sorted(timed)
 
 
@@ -128,20 +136,25 @@ def _pause(_s: Settings, _chance: random.Random, broker: int, span: Span) -> lis
     ]
 
 
-def _stop(_s: Settings, _chance: random.Random, broker: int, span: Span) -> list[Timed]:
-    return _crash(broker, span, "stop")
+def _stop(_s: Settings, chance: random.Random, broker: int, span: Span) -> list[Timed]:
+    """Whoever takes a broker down on purpose often has it lead again afterwards."""
+    again = Timed(span.until_ms + chance.randrange(20, SESSION_MS), Action("prefer", ADMIN))
+    return [*_crash(broker, span, "stop"), *([again] if chance.random() < 0.5 else [])]
 
 
 def _partition(s: Settings, chance: random.Random, broker: int, span: Span) -> list[Timed]:
-    """A broker from another, from the controllers, or from all; both ways or one."""
+    """A broker from another, from the controllers, from all, or from a client; both ways or one."""
     brokers = [other for other in range(1, s.brokers + 1) if other != broker]
     controllers = list(range(FIRST_CONTROLLER, FIRST_CONTROLLER + s.controllers))
+    clients = _clients(s)
     others = [*brokers, *controllers]
-    which = chance.randrange(3)
+    which = chance.randrange(4)
     if which == 0 and brokers:
         others = [chance.choice(brokers)]
     elif which == 1:
         others = controllers
+    elif which == 2 and clients:
+        others = [chance.choice(clients)]
     directions = chance.choice((("out",), ("in",), ("out", "in"), ("out", "in")))
     pairs = [
         (broker, other) if direction == "out" else (other, broker)
@@ -154,19 +167,32 @@ def _partition(s: Settings, chance: random.Random, broker: int, span: Span) -> l
 
 
 def _disk_full(_s: Settings, chance: random.Random, broker: int, span: Span) -> list[Timed]:
+    return _disk(Action("fill", broker, chance.randrange(60)), span)
+
+
+def _disk_failure(_s: Settings, _chance: random.Random, broker: int, span: Span) -> list[Timed]:
+    return _disk(Action("fail", broker), span)
+
+
+def _disk(action: Action, span: Span) -> list[Timed]:
+    """Whoever writes to it dies; after a while there is a good one."""
     return [
-        Timed(span.at_ms, Action("fill", broker, chance.randrange(60))),
-        Timed(span.until_ms, Action("crash", broker)),
-        Timed(span.until_ms + 5, Action("start", broker)),
+        Timed(span.at_ms, action),
+        Timed(span.until_ms, Action("crash", action.target)),
+        Timed(span.until_ms + 5, Action("start", action.target)),
     ]
 
 
 def _client_disconnect(s: Settings, chance: random.Random, broker: int, span: Span) -> list[Timed]:
-    clients = [FIRST_PRODUCER + n for n in range(s.producers)]
-    clients += [FIRST_CONSUMER + n for n in range(s.consumers)]
+    clients = _clients(s)
     if not clients:
         return []
     return [Timed(span.at_ms, Action("disconnect", chance.choice(clients), broker))]
+
+
+def _clients(s: Settings) -> list[int]:
+    producers = [FIRST_PRODUCER + n for n in range(s.producers)]
+    return producers + [FIRST_CONSUMER + n for n in range(s.consumers)]
 
 
 def _producer_crash(s: Settings, chance: random.Random, _broker: int, span: Span) -> list[Timed]:
@@ -186,6 +212,7 @@ _PLANS: dict[FaultKind, Callable[[Settings, random.Random, int, Span], list[Time
     FaultKind.POWER_LOSS: _power_loss,
     FaultKind.NETWORK_PARTITION: _partition,
     FaultKind.DISK_FULL: _disk_full,
+    FaultKind.DISK_FAILURE: _disk_failure,
     FaultKind.CLIENT_DISCONNECT: _client_disconnect,
     FaultKind.PRODUCER_CRASH: _producer_crash,
     FaultKind.CONSUMER_CRASH: _consumer_crash,
@@ -201,7 +228,7 @@ def strike(world: World, action: Action) -> bool:
         brokers = range(1, world.settings.brokers + 1)
         return sum(_VERBS[action.verb](world, broker, action.other) for broker in brokers) > 0
     if action.verb == "late":
-        world.late[Connection(action.target, action.other, action.channel)] = action.late_ms
+        world.late[action.target, action.other, action.channel] = action.late_ms
         return True
     target = action.target
     if target == LEADER:
@@ -216,11 +243,8 @@ def strike(world: World, action: Action) -> bool:
 
 def leader_of_first_partition(world: World) -> int:
     """As the controller has it."""
-    for process in world.processes.values():
-        if isinstance(process.machine, ControllerNode):
-            for state in process.machine.image.partitions.values():
-                return state.leader
-    return NO_LEADER
+    state = world.agreed(TopicPartition(TOPIC, 0))
+    return NO_LEADER if state is None else state.leader
 
 
 def _lose_power(world: World, target: int, percent: int) -> bool:
@@ -241,6 +265,15 @@ def _fill(world: World, target: int, room: int) -> bool:
         return False
     for _, store in sorted(process.disk.items()):
         store.capacity = sum(store.size(name) for name in store.names()) + room
+    return True
+
+
+def _fail(world: World, target: int, _other: int) -> bool:
+    process = world.processes[target]
+    if process.machine is None:
+        return False
+    for store in process.disk.values():
+        store.fail()
     return True
 
 
@@ -274,12 +307,12 @@ def _send(world: World, target: int, count: int) -> bool:
 
 
 def _prefer(world: World, _target: int, _other: int) -> bool:
-    for number, process in world.processes.items():
-        if isinstance(process.machine, ControllerNode) and process.machine.active is not None:
-            for partition in process.machine.image.partitions:
-                world.ask(ADMIN, number, ElectLeader(partition))
-            return True
-    return False
+    controller = world.controller
+    if controller is None:
+        return False
+    for partition in controller.image.partitions:
+        world.ask(ADMIN, controller.node, ElectLeader(partition))
+    return True
 
 
 def _delete(world: World, _target: int, offset: int) -> bool:
@@ -306,6 +339,7 @@ _VERBS: dict[str, Callable[[World, int, int], bool]] = {
     "heal": _heal,
     "disconnect": _disconnect,
     "fill": _fill,
+    "fail": _fail,
     "send": _send,
     "prefer": _prefer,
     "delete": _delete,

@@ -1,27 +1,40 @@
-"""What must hold after every step, whatever happens. A broken one names itself.
-
-HighWatermarkWithinLog   log start <= high watermark <= log end
-HighWatermarkRises       while one broker leads in one epoch, what is committed stays committed
-OneLeaderPerEpoch        no two brokers ever lead a partition in one epoch
-StrongIsr                who is in sync has everything below the leader's high watermark
-ActiveIsr                nobody who is fenced or stopping is in sync, but for the last (KIP-841)
-RecoverableLog           what a crash or a loss of power leaves, opens
-"""
+"""What must hold after every step, whatever happens. A broken one names itself."""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from lossless.core.broker import Broker
 from lossless.core.controllers import ControllerNode
-from lossless.core.messages import NO_LEADER, TopicPartition
-from lossless.core.metadata import Image, PartitionState
+from lossless.core.messages import CONSUMER, NO_LEADER, AlterPartition, Fetch, TopicPartition
+from lossless.core.metadata import Image
 from lossless.core.replica import Replica, Role
-from lossless.simulator.world import FIRST_CONTROLLER, Process, World
+from lossless.simulator.world import Process, World, name_of
+
+INVARIANTS = {
+    "HighWatermarkWithinLog": "log start <= high watermark <= log end",
+    "HighWatermarkRises": "while one broker leads in one epoch, what is committed stays committed",
+    "OneLeaderPerEpoch": "no two brokers ever lead a partition in one epoch",
+    "StrongIsr": "who is in sync has everything below the leader's high watermark",
+    "ActiveIsr": "nobody who is fenced or stopping is in sync, but for the last (KIP-841)",
+    "SameProcess": "who joins is the process that had caught up, not its successor (KIP-903)",
+    "SameEpoch": "the high watermark rises by what was fetched in the leader's own epoch (KIP-320)",
+    "RecoverableLog": "what a crash or a loss of power leaves, opens",
+}
+
+
+class _Seen(NamedTuple):
+    """Of a replica, when it was last looked at."""
+
+    high_watermark: int
+    log_end_offset: int
+    leader_epoch: int
 
 
 class Invariants:
     def __init__(self, world: World) -> None:
         self._world = world
-        self._seen: dict[tuple[int, TopicPartition], tuple[int, int, int]] = {}
+        self._seen: dict[tuple[int, TopicPartition], _Seen] = {}
         self._leaders: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
         self._image_end: dict[int, int] = {}
 
@@ -33,7 +46,9 @@ class Invariants:
         machine = process.machine
         if isinstance(machine, Broker):
             for partition, replica in machine.replicas.items():
-                state = (replica.high_watermark, replica.log.log_end_offset, replica.leader_epoch)
+                state = _Seen(
+                    replica.high_watermark, replica.log.log_end_offset, replica.leader_epoch
+                )
                 if self._seen.get((number, partition)) != state:
                     self._seen[number, partition] = state
                     self._check_replica(number, replica)
@@ -43,9 +58,39 @@ class Invariants:
                 self._image_end[number] = image.end_offset
                 self._check_image(image)
 
+    def check_fetch(self, number: int, request: Any) -> None:
+        """Of a follower, by its leader. To be asked before `check`, which forgets what was."""
+        if not isinstance(request, Fetch) or request.replica == CONSUMER:
+            return
+        for asked in request.partitions:
+            leader = self._replica(number, asked.partition)
+            before = self._seen.get((number, asked.partition))
+            if leader is None or before is None or leader.high_watermark <= before.high_watermark:
+                continue
+            if asked.leader_epoch != leader.leader_epoch:
+                self._break(
+                    "SameEpoch",
+                    f"{asked.partition}: broker {number} leads in epoch {leader.leader_epoch}, and "
+                    f"commits what broker {request.replica} fetched in {asked.leader_epoch}",
+                )
+
+    def check_answer(self, request: Any, answer: Any) -> None:
+        """Of the controller to a leader that asked for another in-sync set."""
+        if not isinstance(request, AlterPartition) or answer is None or answer.error:
+            return
+        controller = self._world.controller
+        state = self._world.agreed(request.partition)
+        if controller is None or state is None or state.partition_epoch != answer.partition_epoch:
+            return  # it has changed since
+        for member, epoch in request.isr:
+            if epoch not in (-1, controller.image.brokers[member].epoch):
+                self._break(
+                    "SameProcess", f"{request.partition}: broker {member} joined, and was replaced"
+                )
+
     def _check_replica(self, number: int, replica: Replica) -> None:
         log, high_watermark = replica.log, replica.high_watermark
-        who = f"{self._world.name(number)}, {replica.partition}"
+        who = f"{name_of(number)}, {replica.partition}"
         if not log.log_start_offset <= high_watermark <= log.log_end_offset:
             self._break(
                 "HighWatermarkWithinLog",
@@ -63,7 +108,7 @@ class Invariants:
         self._check_in_sync(replica, who)
 
     def _check_in_sync(self, leader: Replica, who: str) -> None:
-        state = self._agreed(leader.partition)
+        state = self._world.agreed(leader.partition)
         if state is None or state.leader_epoch != leader.leader_epoch:
             return  # somebody else leads by now; this one will be told
         for member in state.isr:
@@ -90,14 +135,6 @@ class Invariants:
             leader = self._replica(state.leader, partition) if state.leader != NO_LEADER else None
             if leader is not None and leader.role is Role.LEADER:
                 self._check_in_sync(leader, f"broker {state.leader}, {partition}")
-
-    def _agreed(self, partition: TopicPartition) -> PartitionState | None:
-        first = FIRST_CONTROLLER
-        for number in range(first, first + self._world.settings.controllers):
-            machine = self._world.processes[number].machine
-            if isinstance(machine, ControllerNode) and machine.active is not None:
-                return machine.active.image.partitions.get(partition)
-        return None
 
     def _replica(self, number: int, partition: TopicPartition) -> Replica | None:
         process: Process = self._world.processes[number]

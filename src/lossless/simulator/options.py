@@ -13,18 +13,11 @@ from typing import Any, NamedTuple
 from lossless.contract.faults import FaultKind
 from lossless.errors import BadInput
 from lossless.log.rules import Rules
+from lossless.simulator.invariants import INVARIANTS
 from lossless.simulator.settings import FAULTS, Settings
 from lossless.verifier.anomaly import Kind as AnomalyKind
 
 RULE_NAMES = tuple(rule.name for rule in fields(Rules))
-INVARIANTS = (
-    "HighWatermarkWithinLog",
-    "HighWatermarkRises",
-    "OneLeaderPerEpoch",
-    "StrongIsr",
-    "ActiveIsr",
-    "RecoverableLog",
-)
 FOUND = (*(kind.value for kind in AnomalyKind if kind is not AnomalyKind.REPEATED), *INVARIANTS)
 
 

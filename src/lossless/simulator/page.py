@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from importlib.resources import files
 from string import Template
 
 from lossless.simulator.run import Plan, Result
 from lossless.simulator.settings import Settings
 from lossless.simulator.trace import Moment, ReplicaView, Trace, start_ms
-from lossless.simulator.world import Label, build
+from lossless.simulator.world import Label, name_of
 from lossless.verifier.verdict import Verdict, conclude
 
 Marker = Callable[[str], str]  # from text to markup
@@ -23,270 +24,10 @@ Marker = Callable[[str], str]  # from text to markup
 WIDTH_MAX = 16  # characters of a value in a log: the rest is cut off
 LATE_SHOWN_MAX = 12  # more late messages than these are folded away
 
-# Not every step of a plan breaks something: some undo others, some are what people ask for.
-_MILD = {
-    **dict.fromkeys(("start", "resume", "heal"), "mend"),
-    **dict.fromkeys(("send", "prefer", "delete"), "asked"),
-}
-_SIGNS = {"mend": "✓", "asked": "▸"}
+_LOOKS = {"✗": "", "✓": "mend", "▸": "asked"}  # of what is done, by its sign
 
 # The columns from left to right, by what names begin with: records flow this way.
 _KINDS = {"p": "producer", "broker ": "", "controller ": "", "c": "consumer"}
-
-_PAGE = Template("""<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$title</title>
-<style>$style</style></head>
-<body style="--lanes:$lanes;--widest:$widest">
-<header>
-<h1>$title</h1>
-$verdict
-$fates
-<div class="facts">
-<section><h2>Settings</h2><dl>$settings</dl></section>
-<section><h2>The plan</h2>$plan</section>
-</div>
-<p class="help">Thick line: believes it leads. Broken line: is down. Dashed arrow: an answer.
-Step with ← and → (or k and j, Home and End), or choose a row.</p>
-</header>
-<main>
-<div class="row head"><span class="time">Time</span><div class="lanes">$columns</div>
-<span class="notes">What is different after it</span></div>
-<ol class="moments">
-$moments
-</ol>
-</main>
-<aside aria-label="Logs at the selected moment">
-<div class="controls" hidden>
-<button data-to="first" title="Home">⇤ First</button>
-<button data-to="back" title="← or k">← Back</button>
-<button data-to="next" title="→ or j">Next →</button>
-<button data-to="last" title="End">Last ⇥</button>
-<span class="legend"><span class="cell committed">committed</span>
-<span class="cell">not yet</span> <span class="cell gone">just lost</span>
-<span class="cell about">in question</span>
-&ensp;<span class="mark"></span> high watermark</span>
-</div>
-<p id="now" aria-live="polite">At the end</p>
-<div id="logs"><pre>$last</pre></div>
-</aside>
-<script type="application/json" id="data">$data</script>
-<script>$script</script>
-</body></html>
-""")
-
-_STYLE = """
-:root { color-scheme: light dark; --paper: #fff; --ink: #1c2024; --dim: #60686f; --line: #b9c0c7;
-  --soft: #f1f3f5; --chosen: #dceafd; --accent: #0b5cad; --bad: #b3261e; --bad-soft: #fbe3e1;
-  --good: #1b6e3c; --good-soft: #dff3e6; --about: #ffd75e; --about-ink: #3d2f00; }
-@media screen and (prefers-color-scheme: dark) {
-  :root { --paper: #15181b; --ink: #e6e9ec; --dim: #9aa3ab; --line: #4a525a; --soft: #22272c;
-    --chosen: #1d3a5c; --accent: #7db7f5; --bad: #ff8f85; --bad-soft: #4a1f1c; --good: #7ad39b;
-    --good-soft: #17391f; --about: #e0b53a; --about-ink: #1f1800; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink);
-  font: .94rem/1.4 system-ui, sans-serif; min-width: calc(var(--lanes) * 6.5rem + 21.5rem); }
-ol, ul, dl, dd, p, h1, h2, pre { margin: 0; padding: 0; }
-ol, ul { list-style: none; }
-h1 { font-size: 1.4rem; }
-h2 { font-size: .95rem; margin-bottom: .3rem; }
-mark { background: var(--about); color: var(--about-ink); border-radius: 3px; padding: 0 .2em;
-  display: inline-block; max-width: 100%; }
-header { padding: 1rem 1.2rem; max-width: 80rem; }
-.verdict { margin: .5rem 0; padding: .5rem .8rem; border-left: 5px solid var(--bad);
-  background: var(--bad-soft); }
-.verdict.clean { border-color: var(--good); background: var(--good-soft); }
-.fate { margin: .5rem 0; }
-.fate ol, .fate li { display: inline; }
-.fate li + li::before { content: " → "; color: var(--dim); }
-.facts { display: flex; flex-wrap: wrap; gap: 1rem 3rem; margin: .8rem 0; }
-.facts ul { padding-left: 1rem; list-style: disc; }
-dl { display: grid; grid-template-columns: repeat(2, auto auto); gap: .1rem 1rem; }
-dt, .fate b, summary, .help { color: var(--dim); font-weight: normal; }
-dd { font-weight: 600; }
-
-.row { display: grid; align-items: center; border-bottom: 1px solid var(--soft);
-  grid-template-columns: 5.5rem minmax(calc(var(--lanes) * 6.5rem), 3fr) minmax(16rem, 2fr); }
-.head { position: sticky; top: 0; z-index: 2; background: var(--paper); font-weight: 600;
-  border-bottom: 2px solid var(--line); padding: .3rem 0; }
-.head .lanes { background: none; padding: 0; text-align: center; }
-.head small { display: block; color: var(--dim); font-weight: normal; }
-.time { text-align: right; padding-right: .8rem; white-space: nowrap;
-  font-variant-numeric: tabular-nums; }
-.notes { font-size: .9rem; padding: .3rem .8rem .3rem .4rem; overflow-wrap: anywhere; }
-.lanes { display: grid; grid-template-columns: repeat(var(--lanes), 1fr); align-items: center;
-  align-self: stretch; padding: .35rem 0; background: linear-gradient(to right,
-  transparent calc(50% - .5px), var(--line) 0 calc(50% + .5px), transparent 0)
-  0 0 / calc(100% / var(--lanes)) 100%; }
-.lanes > * { grid-row: 1; }
-.lanes i { justify-self: center; align-self: stretch; margin: -.35rem 0; width: 7px; }
-.leads { background: var(--accent); opacity: .45; }
-.down { background: repeating-linear-gradient(var(--bad) 0 4px, var(--paper) 4px 8px); }
-.lanes .who { position: absolute; width: 1px; overflow: hidden; clip-path: inset(50%); }
-.lanes .what { background: var(--paper); border-radius: 3px; padding: 0 .2em; }
-.arrow, .dot { position: relative; font-size: .8rem; line-height: 1.25; text-align: center; }
-.arrow { margin-inline: calc(50% / var(--span)); padding: 0 .4rem .15rem;
-  border-bottom: 2px solid var(--accent); color: var(--accent); }
-.arrow.answer { border-bottom-style: dashed; }
-.arrow::after { content: ""; position: absolute; bottom: -6px; border: 5px solid transparent; }
-.arrow.right::after { right: 0; border-left: 8px solid var(--accent); border-right: 0; }
-.arrow.left::after { left: 0; border-right: 8px solid var(--accent); border-left: 0; }
-.dot::before { content: ""; display: block; width: .7rem; height: .7rem; margin: 0 auto .1rem;
-  border-radius: 50%; background: var(--dim); }
-.moments { padding-bottom: 2rem; }
-.moment { cursor: pointer; scroll-margin: 4rem 0 19rem; }
-.moment:hover { background: var(--soft); }
-.moment.about { box-shadow: inset 5px 0 var(--about); }
-.moment a { color: inherit; text-decoration: none; outline: none; }
-.moment:focus-within { outline: 2px solid var(--accent); outline-offset: -2px; }
-.fault, .mended { background: var(--bad-soft); color: var(--bad); font-weight: 600;
-  border-block: 2px solid var(--bad); }
-.mend, .mended { background: var(--good-soft); color: var(--good); border-color: var(--good); }
-.asked { background: var(--soft); color: var(--ink); border-color: var(--line); }
-.mended { padding: .4rem; text-align: center; }
-.fault .lanes { background: none; }
-.fault .told { grid-column: 1 / -1; padding-left: .5rem; }
-.moment:target, .moment[aria-current] { background: var(--chosen); }
-
-aside { position: sticky; bottom: 0; left: 0; z-index: 3; max-width: 100vw; max-height: 45vh;
-  overflow: auto; padding: .5rem 1.2rem .7rem; background: var(--soft);
-  border-top: 2px solid var(--line); }
-.controls { display: flex; flex-wrap: wrap; gap: .4rem; align-items: center; }
-.controls[hidden] { display: none; }
-button { font: inherit; padding: .15rem .7rem; border: 1px solid var(--line); border-radius: 5px;
-  background: var(--paper); color: var(--ink); cursor: pointer; }
-.legend { margin-left: auto; font-size: .8rem; }
-#now { margin: .4rem 0; min-height: 2.8em; }
-.replica { display: flex; align-items: center; padding: .15rem 0 .15rem .5rem; }
-.replica .name { flex: 0 0 21rem; line-height: 1.2; }
-.replica small { display: block; color: var(--dim); }
-.replica.changed { box-shadow: inset 4px 0 var(--accent); }
-.replica.leader b { color: var(--accent); }
-.replica.is-down { opacity: .65; }
-.log { display: flex; }
-.cell { display: inline-block; border: 1px dashed var(--dim); border-radius: 3px;
-  padding: 0 .35rem; margin-right: 5px; background: var(--paper); white-space: nowrap; }
-.log .cell { flex: none; width: calc(var(--widest) * 1ch + 4rem); overflow: hidden;
-  text-overflow: ellipsis; }
-.log .cell::before { content: attr(data-offset) " "; font-size: .7rem; color: var(--dim); }
-.cell.committed { border: 1px solid var(--good); background: var(--good-soft); }
-.cell.about { outline: 2px solid var(--about); font-weight: 700; }
-.cell.about::after { content: " ★"; }
-.cell.gone { text-decoration: line-through; color: var(--bad); border-color: var(--bad); }
-.is-down .cell, .is-down .mark { background: var(--line); border-color: var(--dim); }
-.cell.void { visibility: hidden; }
-.mark { display: inline-block; width: 5px; min-height: 1.5rem; margin: 0 0 0 -5px;
-  position: relative; background: var(--accent); vertical-align: middle; }
-
-@media print {
-  :root { font-size: 11px; }
-  body { min-width: 0; }
-  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-  .head, aside { position: static; max-height: none; }
-  .row, .replica { break-inside: avoid; }
-  .row { grid-template-columns: 5.5rem 3fr 2fr; }
-  button, .help { display: none; } }
-"""
-
-_SCRIPT = """
-"use strict";
-const data = JSON.parse(document.getElementById("data").textContent);
-const rows = Array.from(document.querySelectorAll(".moment"));
-const about = new Set(data.about);
-let now = 0;
-
-function make(tag, kind, ...inside) {
-  const made = document.createElement(tag);
-  made.className = kind;
-  made.append(...inside);
-  return made;
-}
-
-function cell(view, offset, has, had) {
-  const isGone = has === undefined && had !== undefined;
-  const value = isGone ? had : has;
-  const kinds = ["cell"];
-  if (value === undefined) kinds.push("void");
-  if (isGone) kinds.push("gone");
-  else if (offset < view.high_watermark) kinds.push("committed");
-  if (about.has(value)) kinds.push("about");
-  const made = make("li", kinds.join(" "), value === undefined ? "" : value);
-  made.dataset.offset = offset;
-  made.title = "offset " + offset + ": " + kinds.slice(1).join(", ");
-  return made;
-}
-
-function replica(view, before, offsets) {
-  const has = new Map(view.values);
-  const had = new Map(before.values);
-  const cells = offsets.map((offset) => cell(view, offset, has.get(offset), had.get(offset)));
-  const below = offsets.filter((offset) => offset < view.high_watermark).length;
-  cells.splice(below, 0, make("li", "mark"));
-  const facts = [has.size ? "" : "empty", "high watermark " + view.high_watermark,
-    view.in_sync.length ? "in sync " + view.in_sync.join(", ") : "",
-    view.role === "down" ? "as last seen" : ""].filter(Boolean).join(" · ");
-  const role = " " + view.partition + " · " + view.role + " in epoch " + view.leader_epoch;
-  const name = [make("b", "", "broker " + view.broker), role, make("small", "", facts)];
-  const kinds = ["replica", view.role === "down" ? "is-down" : view.role];
-  if (view !== before) kinds.push("changed");
-  return make("div", kinds.join(" "), make("span", "name", ...name), make("ol", "log", ...cells));
-}
-
-function logs(at) {
-  const views = data.moments[at].map((view) => data.views[view]);
-  const earlier = data.moments[Math.max(at - 1, 0)].map((view) => data.views[view]);
-  return views.map((view) => {
-    const isSame = (other) => other.partition === view.partition;
-    const before = earlier.find((one) => isSame(one) && one.broker === view.broker) || view;
-    const seen = [...views, ...earlier].filter(isSame).flatMap((one) => one.values);
-    const offsets = Array.from(new Set(seen.map((pair) => pair[0]))).sort((a, b) => a - b);
-    return replica(view, before, offsets);
-  });
-}
-
-function show(at) {
-  now = Math.min(Math.max(at, 0), rows.length - 1);
-  const row = rows[now];
-  rows.forEach((one) => one.removeAttribute("aria-current"));
-  row.setAttribute("aria-current", "step");
-  const told = [...row.querySelectorAll(".time, .told, .notes li")]
-    .flatMap((part) => [" · ", ...part.cloneNode(true).childNodes]);
-  const place = make("b", "", "Moment " + (now + 1) + " of " + rows.length);
-  document.getElementById("now").replaceChildren(place, ...told);
-  document.getElementById("logs").replaceChildren(...logs(now));
-}
-
-function go(at) {
-  show(at);
-  history.replaceState(null, "", "#" + rows[now].id);
-  rows[now].scrollIntoView({ block: "nearest" });
-  if (document.activeElement.localName !== "button")
-    rows[now].querySelector("a").focus({ preventScroll: true });
-}
-
-const steps = { first: () => 0, back: () => now - 1, next: () => now + 1,
-  last: () => rows.length - 1 };
-const keys = { ArrowLeft: "back", k: "back", ArrowRight: "next", j: "next", Home: "first",
-  End: "last" };
-const byHash = () => rows.findIndex((row) => "#" + row.id === location.hash);
-
-if (rows.length) {
-  document.querySelector(".controls").hidden = false;
-  document.querySelectorAll("button").forEach((button) => {
-    button.onclick = () => go(steps[button.dataset.to]());
-  });
-  rows.forEach((row, at) => { row.onclick = (e) => { e.preventDefault(); go(at); }; });
-  addEventListener("hashchange", () => go(byHash()));
-  addEventListener("keydown", (e) => {
-    if (e.ctrlKey || e.altKey || e.metaKey || !Object.hasOwn(keys, e.key)) return;
-    e.preventDefault();
-    go(steps[keys[e.key]]());
-  });
-  if (byHash() < 0) show(0);
-  else go(byHash());
-}
-"""
 
 
 def page(traced: Trace, title: str) -> str:
@@ -295,32 +36,26 @@ def page(traced: Trace, title: str) -> str:
     moments = [moment for moment in traced.moments if moment.at_ms >= begin_ms]
     about = tuple(dict.fromkeys(found.value for found in traced.result.anomalies if found.value))
     mark = _marker(about)
-    world = build(traced.settings, traced.result.seed)  # never run: it knows the names
-    faults = [(timed, timed.action.told(world)) for timed in traced.plan.faults]
     columns = _columns(moments)
-    return _PAGE.substitute(
+    return Template(_read("page.html")).substitute(
         title=escape(title),
-        style=_STYLE,
-        script=_SCRIPT,
+        style=_read("page.css"),
+        script=_read("page.js"),
         lanes=max(len(columns), 1),
         widest=min(_widest(moments), WIDTH_MAX),
         verdict=_verdict(traced.result, mark),
         fates="".join(_fate(fate, mark) for fate in traced.fates),
         settings=_settings(traced.settings, traced.result.seed),
-        plan=_plan(
-            traced.plan, [f"{timed.at_ms} ms: {told}" for timed, told in faults], world.name
-        ),
+        plan=_plan(traced.plan),
         columns="".join(map(_column, columns)),
-        moments=_moments(
-            moments,
-            traced.mended_ms,
-            columns,
-            mark,
-            {told: _MILD.get(timed.action.verb, "") for timed, told in faults},
-        ),
+        moments=_moments(moments, traced.mended_ms, columns, mark),
         last="\n".join(mark(_line(view)) for view in moments[-1].replicas) if moments else "",
         data=_data(moments, about),
     )
+
+
+def _read(name: str) -> str:
+    return files("lossless.simulator").joinpath(name).read_text()
 
 
 def _marker(about: Sequence[str]) -> Marker:
@@ -378,27 +113,28 @@ def _yes(is_so: bool) -> str:
     return "yes" if is_so else "no"
 
 
-def _plan(plan: Plan, faults: Sequence[str], name: Callable[[int], str]) -> str:
-    sent = [f"{name(who)} sends {count}" for who, count in plan.records if count]
-    late = [_late(label, nth, takes_ms, name) for (label, nth), takes_ms in plan.delays]
+def _plan(plan: Plan) -> str:
+    actions = [f"{timed.at_ms} ms: {timed.action.told()}" for timed in plan.faults]
+    sent = [f"{name_of(who)} sends {count}" for who, count in plan.records if count]
+    late = [_late(label, nth, takes_ms) for (label, nth), takes_ms in plan.delays]
     fold = "" if len(late) > LATE_SHOWN_MAX else " open"
     return (
         f"<p>Records: {escape(', '.join(sent) or 'as told below')}</p>"
-        f"<p>Faults and other steps: {len(faults) or 'none'}</p>"
-        f"<ul>{_items(map(escape, faults))}</ul>"
+        f"<p>Faults and other steps: {len(actions) or 'none'}</p>"
+        f"<ul>{_items(map(escape, actions))}</ul>"
         f"<details{fold}><summary>Late messages: {len(late) or 'none'}; any other takes 1 ms"
         f"</summary><ul>{_items(map(escape, late))}</ul></details>"
     )
 
 
-def _late(label: Label, nth: int, takes_ms: int, name: Callable[[int], str]) -> str:
+def _late(label: Label, nth: int, takes_ms: int) -> str:
     kind, at = label
     if kind == "flush":
-        what = f"flush {nth} of {name(at)}"
+        what = f"flush {nth} of {name_of(at)}"
     elif kind == "answer":
-        what = f"answer {nth} to {at.channel} from {name(at.target)} to {name(at.source)}"
+        what = f"answer {nth} to {at.channel} from {name_of(at.target)} to {name_of(at.source)}"
     else:
-        what = f"{at.channel} {nth} from {name(at.source)} to {name(at.target)}"
+        what = f"{at.channel} {nth} from {name_of(at.source)} to {name_of(at.target)}"
     return f"{what} takes {takes_ms} ms"
 
 
@@ -433,11 +169,7 @@ def _column(name: str) -> str:
 
 
 def _moments(
-    moments: Sequence[Moment],
-    mended_ms: int,
-    columns: Sequence[str],
-    mark: Marker,
-    looks: Mapping[str, str],
+    moments: Sequence[Moment], mended_ms: int, columns: Sequence[str], mark: Marker
 ) -> str:
     rows = []
     is_mended = False
@@ -447,10 +179,9 @@ def _moments(
             rows.append('<li class="mended">✓ everything is mended</li>')
         notes = _items(map(mark, moment.notes))
         kinds = ["row", "moment"]
-        if moment.is_fault:
-            look = looks.get(moment.message, "")
-            kinds += ["fault", look] if look else ["fault"]
-            sign = _SIGNS.get(look, "✗")
+        if moment.action is not None:
+            sign = moment.action.sign
+            kinds += ["fault", _LOOKS[sign]] if _LOOKS[sign] else ["fault"]
             drawn = f'<p class="told">{sign} {escape(moment.message)}</p>'
         else:
             drawn = _lifelines(moment, columns) + _drawn(moment, columns)

@@ -18,11 +18,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lossless.core.broker import Broker, Phase
-from lossless.core.controllers import ControllerNode
 from lossless.core.machine import Effects, Machine, Send, Token
 from lossless.core.messages import NO_LEADER, AdminAnswer, Error, TopicPartition
 from lossless.core.replica import Replica, Role
-from lossless.simulator.clients.consumer import Consumer
+from lossless.simulator.clients.consumer import Consumer, Offsets
 from lossless.simulator.clients.leaders import Leaders
 from lossless.simulator.clients.producer import Producer
 from lossless.simulator.faults import Action, Timed, strike
@@ -30,6 +29,7 @@ from lossless.simulator.faults import plan as draw_faults
 from lossless.simulator.invariants import Invariants
 from lossless.simulator.schedule import Kind, Schedule
 from lossless.simulator.settings import BACKOFF_MS, Settings
+from lossless.simulator.stored import stored
 from lossless.simulator.world import (
     ADMIN,
     FIRST_CONSUMER,
@@ -40,6 +40,7 @@ from lossless.simulator.world import (
     Process,
     World,
     build,
+    name_of,
     topic,
 )
 from lossless.verifier.anomaly import Anomaly
@@ -49,7 +50,7 @@ from lossless.verifier.verdict import judge
 
 PREPARE_STEPS_MAX = 4_000
 CHAOS_STEPS_MAX = 20_000
-SETTLE_STEPS_MAX = 8_000
+SETTLE_STEPS_MAX = 20_000
 LOOK_EVERY = 16  # steps: whether everything is settled
 
 
@@ -70,6 +71,7 @@ class Plan(NamedTuple):
 
     @property
     def size(self) -> int:
+        """To compare two plans by: whoever takes no part makes it smaller."""
         records = sum(count for _, count in self.records)
         return len(self.faults) + len(self.delays) + records - len(self.absent)
 
@@ -125,8 +127,8 @@ class Run:
         self._steps: list[Step] = []
         self._records = dict(plan.records) if plan else {}
         self._absent = plan.absent if plan else frozenset()
-        self._first_values: dict[int, int] = {}
         self._members: dict[int, list[str]] = {}
+        self._offsets: Offsets = {}  # committed, by group
         self.partitions = tuple(TopicPartition(TOPIC, n) for n in range(settings.partitions))
         self._add_clients()
 
@@ -142,31 +144,35 @@ class Run:
             world.add(FIRST_CONSUMER + number, self._consumer)
 
     def _producer(self, process: Process) -> Machine:
-        first = self._first_values.get(process.id, 0)
         return Producer(
-            self.world.name(process.id),
+            self._session(process),
             replace(self.settings.producer, records=self._records[process.id]),
             self.partitions,
             Leaders(TOPIC, self.settings.brokers, process.id),
             producer_id=self.world.next_producer_id(),
             tell=self.world.events.append,
-            first_value=first,
         )
 
     def _consumer(self, process: Process) -> Machine:
-        group = self.world.name(process.id)
-        members = self._members.setdefault(process.id, [])
-        members.append(group if not members else f"{group}.{len(members) + 1}")
+        group = name_of(process.id)
+        member = self._session(process)
+        self._members.setdefault(process.id, []).append(member)
         return Consumer(
-            members[-1],
+            member,
             group,
             self.settings.consumer,
             self.partitions,
             Leaders(TOPIC, self.settings.brokers, process.id),
-            offsets=self.world.offsets,
+            offsets=self._offsets,
             tell=self.world.events.append,
             knows_epochs=self.settings.rules.fetch_checks_epoch,
         )
+
+    def _session(self, process: Process) -> str:
+        """A client that starts again is another, and no promise about order ties it to the first:
+        what that one sent before it died may still be on its way."""
+        name = name_of(process.id)
+        return name if process.life == 1 else f"{name}.{process.life}"
 
     # Phases
 
@@ -222,8 +228,9 @@ class Run:
         for number, process in world.processes.items():
             if process.is_paused:
                 world.resume(number)
-            for store in process.disk.values():
-                store.capacity = None
+            if any(store.has_failed for store in process.disk.values()):
+                world.crash(number)  # what it believes to have written may not be there
+            process.mend()
         return self._drive(SETTLE_STEPS_MAX, self._is_settled)
 
     def _drive(self, steps_max: int, is_done: Callable[[], bool]) -> bool:
@@ -241,16 +248,16 @@ class Run:
         world = self.world
         at_ms, label = step
         world.now_ms = max(world.now_ms, at_ms)
-        if label.kind == "fault":
-            done = self._strike(label.at)
-            world.steps += done
-        else:
-            done = world.execute(label)
+        done = self._strike(label.at) if label.kind == "fault" else world.execute(label)
         self._schedule.take_planned()
         if done:
             self._steps.append(step)
             if label.kind != "fault":
+                if world.delivered is not None:
+                    self._invariants.check_fetch(acting(label), world.delivered)
                 self._invariants.check(acting(label))
+                if world.answered is not None:
+                    self._invariants.check_answer(*world.answered)
             if self._watch is not None:
                 self._watch(world, step)
 
@@ -260,20 +267,13 @@ class Run:
         return strike(self.world, action)
 
     def _note_death(self, number: int) -> None:
-        """A producer's successor goes on with the next number; what was under way is undecided."""
+        """A producer's successor sends what is left; what was under way is undecided."""
         process = self.world.processes.get(number)
         if process is not None and isinstance(process.machine, Producer):
-            self._first_values[number] = process.machine.next_value
+            self._records[number] = process.machine.left
             process.machine.on_crash(self.world.now_ms)
 
     # What is waited for
-
-    def _controller(self) -> ControllerNode | None:
-        for number in range(FIRST_CONTROLLER, FIRST_CONTROLLER + self.settings.controllers):
-            machine = self.world.processes[number].machine
-            if isinstance(machine, ControllerNode) and machine.active is not None:
-                return machine
-        return None
 
     def _brokers(self) -> list[Broker]:
         machines = (self.world.processes[n].machine for n in range(1, self.settings.brokers + 1))
@@ -293,8 +293,7 @@ class Run:
 
     def leader(self, partition: TopicPartition) -> Replica | None:
         """Who leads by the controller's word and knows it."""
-        controller = self._controller()
-        state = None if controller is None else controller.image.partitions.get(partition)
+        state = self.world.agreed(partition)
         if state is None or state.leader == NO_LEADER:
             return None
         machine = self.world.processes[state.leader].machine
@@ -352,7 +351,7 @@ class Run:
         )
         earliest = {log.partition: log.start_offset for log in final}
         groups = tuple(
-            Group(world.name(number), tuple(members), earliest)
+            Group(name_of(number), tuple(members), earliest)
             for number, members in sorted(self._members.items())
         )
         history = History(tuple(world.events), final, groups, settled=is_settled)
@@ -395,10 +394,8 @@ class Run:
 
 def _records(replica: Replica) -> tuple[tuple[int, str], ...]:
     return tuple(
-        (record.offset, (record.value or b"").decode())
-        for batch in replica.log.batches(replica.log.log_start_offset)
-        if not batch.is_control
-        for record in batch.records()
+        (record.offset, record.value)
+        for record in stored(replica)
         if replica.log.log_start_offset <= record.offset < replica.high_watermark
     )
 

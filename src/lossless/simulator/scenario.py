@@ -176,6 +176,8 @@ _PHRASES: dict[str, Callable[..., Action]] = {
     rf"{_PROCESS} > {_PROCESS} (\w+) takes (\d+)": lambda a, b, channel, ms: Action(
         "late", _process(a), _process(b), channel, int(ms)
     ),
+    rf"the disk of {_PROCESS} is full": _verb("fill"),
+    rf"the disk of {_PROCESS} fails": _verb("fail"),
     rf"{_PROCESS} sends (\d+)": lambda name, n: Action("send", _process(name), int(n)),
     r"the preferred leader is asked for": lambda: Action("prefer", ADMIN),
     r"records before (\d+) are deleted": lambda n: Action("delete", ADMIN, int(n)),
@@ -197,9 +199,8 @@ def run(scenario: Scenario) -> str:
 
 def _run_script(scenario: Scenario) -> str:
     plan, settings = _plan(scenario), scenario.settings
-    lines = [as_text(trace(settings, 1, plan))]
-    result = Run(settings, 1, plan).run()
-    lines.append(_verdict(scenario, result, 1))
+    traced = trace(settings, 1, plan)
+    lines = [as_text(traced), _verdict(scenario, traced.result, 1)]
     if scenario.right is not None:
         calm = Run(scenario.right, 1, plan).run()
         outcome = f"{_outcome(scenario, calm)}, longest wait {longest_wait_ms(calm)} ms"
@@ -234,19 +235,11 @@ def _run_by_chance(scenario: Scenario) -> str:
 def _by_chance(scenario: Scenario, settings: Settings, plan: Plan | None, seeds: int) -> str:
     """With the change, and everything else by chance, there is nothing to be found."""
     count = max(SCHEDULES_MIN, seeds)
-    if plan is None:
-        exploration = explore(settings, range(1, count + 1), scenario.looked_for)
-        found, steps = exploration.found, exploration.steps
-    else:
-        found, steps = None, 0
-        for seed in range(1, count + 1):
-            result = Run(settings, seed, plan, is_jittered=True).run()
-            steps += len(result.steps)
-            if set(scenario.looked_for) & set(result.kinds):
-                found = result
-                break
+    exploration = explore(settings, range(1, count + 1), scenario.looked_for, plan=plan)
+    found = exploration.found
     if found is not None:
         return f"with {scenario.right_text}: INVALID, seed {found.seed}: {', '.join(found.kinds)}"
+    steps = exploration.steps
     return f"with {scenario.right_text}: UNREFUTED, none in {count} schedules, {steps} steps"
 
 

@@ -22,7 +22,7 @@ CALM_MS = 1
 CHANGE_POINTS = 3  # of priorities in a run
 STRAGGLER_AMONG = 6  # the first so many messages of a kind
 SLOW_ONE_IN = 4  # connections
-SLOW_MS_MAX = 3 * SESSION_MS
+SLOW_MS_MAX = 4 * SESSION_MS
 
 
 class Kind(StrEnum):
@@ -88,8 +88,10 @@ class Schedule:
     def _takes_ms(self, label: Label) -> int:
         if label.kind == "lose":
             return REQUEST_TIMEOUT_MS
-        if label.kind == "deliver" and label.at in self._world.late:
-            return self._world.late[label.at]
+        if label.kind == "deliver":
+            late_ms = self._world.late.get(label.at[:3])
+            if late_ms is not None:
+                return late_ms
         if self.kind is Kind.CALM:
             return CALM_MS
         count = self._counts[label] = self._counts.get(label, 0) + 1

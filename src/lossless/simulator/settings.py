@@ -40,6 +40,7 @@ FAULTS = (
     FaultKind.POWER_LOSS,
     FaultKind.NETWORK_PARTITION,
     FaultKind.DISK_FULL,
+    FaultKind.DISK_FAILURE,
     FaultKind.CLIENT_DISCONNECT,
     FaultKind.PRODUCER_CRASH,
     FaultKind.CONSUMER_CRASH,

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Shrinking:
-    """`best` is the smallest so far; `tried` says how many runs it took."""
+    """`best` is the smallest so far."""
 
     def __init__(
         self,
@@ -25,8 +25,8 @@ class Shrinking:
         looked_for: Iterable[str],
         progress: Callable[[int], None] | None = None,
     ) -> None:
+        """`progress` is told how many faults and late messages are left."""
         self.best = found
-        self.tried = 0
         self._looked_for = frozenset(looked_for) & set(found.kinds)
         self._progress = progress
 
@@ -85,13 +85,12 @@ class Shrinking:
     def _try(self, plan: Plan, *, is_smaller: bool = False) -> bool:
         if plan.size >= self.best.plan.size and not is_smaller:
             return False
-        self.tried += 1
         result = Run(self.best.settings, self.best.seed, plan).run()
         if not self._looked_for & set(result.kinds):
             return False
         self.best = result
         if self._progress is not None:
-            self._progress(plan.size)
+            self._progress(len(plan.faults) + len(plan.delays))
         return True
 
 

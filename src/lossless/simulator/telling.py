@@ -31,8 +31,11 @@ def scope_of(exploration: Exploration, result: Result | None) -> str:
 
 
 def told_plan(plan: Plan) -> str:
+    actions = [timed.action for timed in plan.faults]
     records = sum(count for _, count in plan.records)
-    parts = [_count(records, "record"), _count(len(plan.faults), "fault")]
+    records += sum(action.other for action in actions if action.verb == "send")
+    faults = sum(action.sign == "✗" for action in actions)
+    parts = [_count(records, "record"), _count(faults, "fault")]
     if plan.delays:
         parts.append(_count(len(plan.delays), "late message"))
     return ", ".join(parts)

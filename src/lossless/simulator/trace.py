@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lossless.core.broker import Broker
-from lossless.core.controllers import ControllerNode
 from lossless.core.messages import (
     NO_LEADER,
     Error,
@@ -17,13 +16,14 @@ from lossless.core.messages import (
     ProduceAnswer,
     TopicPartition,
 )
-from lossless.core.metadata import Image, PartitionState
+from lossless.core.metadata import PartitionState
 from lossless.core.replica import Replica, Role
 from lossless.simulator.clients.consumer import Consumer
 from lossless.simulator.faults import Action
 from lossless.simulator.run import Plan, Result, Run, Step
 from lossless.simulator.settings import Settings
-from lossless.simulator.world import Label, World
+from lossless.simulator.stored import stored
+from lossless.simulator.world import Label, World, name_of
 from lossless.verifier.history import (
     Acknowledged,
     Committed,
@@ -58,13 +58,13 @@ class ReplicaView(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """A step after which something is different, or a fault."""
+    """A step after which something is different, or an action."""
 
     at_ms: int
     source: str
     target: str | None  # None: something within `source`
-    message: str  # the kind of message, or what the fault is
-    is_fault: bool
+    message: str  # the kind of message, or what is done
+    action: Action | None  # that was done to the cluster, and not by it
     notes: tuple[str, ...]
     replicas: tuple[ReplicaView, ...]
 
@@ -114,16 +114,16 @@ class _Watcher:
         notes += self._controller_notes(world)
         notes += self._replica_notes(world)
         label = step.label
-        is_fault = label.kind == "fault"
-        if notes or is_fault:
-            source, target, message = _told(world, label)
+        action = label.at if label.kind == "fault" else None
+        if notes or action is not None:
+            source, target, message = _told(label)
             self.moments.append(
                 Moment(
                     world.now_ms,
                     source,
                     target,
                     message,
-                    is_fault,
+                    action,
                     tuple(notes),
                     tuple(view for _, view in sorted(self._views.items())),
                 )
@@ -148,7 +148,7 @@ class _Watcher:
             if is_stopped and process.id not in self._stopped:
                 self._stopped.add(process.id)
                 notes.append(
-                    f"{world.name(process.id)} stops: its position is gone, and the application "
+                    f"{name_of(process.id)} stops: its position is gone, and the application "
                     "must decide"
                 )
         return notes
@@ -163,9 +163,9 @@ class _Watcher:
 
     def _controller_notes(self, world: World) -> list[str]:
         notes: list[str] = []
-        image = _agreed(world)
-        if image is None:
+        if world.controller is None:
             return notes
+        image = world.controller.image
         for number, broker in image.brokers.items():
             before = self._active.get(number)
             if before is not None and before != broker.is_active:
@@ -227,9 +227,9 @@ class _Watcher:
 
 def _refusal_notes(world: World) -> list[str]:
     """What a client is told and does not tell the application: it will try again."""
-    if world.last is None:
+    if world.answered is None:
         return []
-    answer = world.last[1]
+    answer = world.answered[1]
     errors = []
     if isinstance(answer, ProduceAnswer):
         errors = [produced.error for produced in answer.partitions]
@@ -238,41 +238,27 @@ def _refusal_notes(world: World) -> list[str]:
     return [f"the answer is {error.name}" for error in errors if error is not Error.NONE]
 
 
-def _agreed(world: World) -> Image | None:
-    for process in world.processes.values():
-        machine = process.machine
-        if isinstance(machine, ControllerNode) and machine.active is not None:
-            return machine.active.image
-    return None
-
-
 def _view(broker: int, replica: Replica) -> ReplicaView:
-    values = tuple(
-        (record.offset, (record.value or b"").decode())
-        for batch in replica.log.batches(replica.log.log_start_offset)
-        if not batch.is_control
-        for record in batch.records()
-    )
     is_leader = replica.role is Role.LEADER
     return ReplicaView(
         broker,
         replica.partition,
         replica.role.value,
         replica.leader_epoch,
-        values,
+        tuple((record.offset, record.value) for record in stored(replica)),
         replica.high_watermark,
         replica.in_sync.isr if is_leader else (),
     )
 
 
-def _told(world: World, label: Label) -> tuple[str, str | None, str]:
+def _told(label: Label) -> tuple[str, str | None, str]:
     kind, at = label
     if kind == "fault":
         action: Action = at
-        return world.name(action.target) if action.target > 0 else "", None, action.told(world)
+        return name_of(action.target) if action.target > 0 else "", None, action.told()
     if kind in ("wake", "flush"):
-        return world.name(at), None, "timer" if kind == "wake" else "on disk"
-    source, target = world.name(at.source), world.name(at.target)
+        return name_of(at), None, "timer" if kind == "wake" else "on disk"
+    source, target = name_of(at.source), name_of(at.target)
     if kind == "deliver":
         return source, target, at.channel
     if kind == "answer":
@@ -343,8 +329,8 @@ def start_ms(traced: Trace) -> int:
 
 
 def _headline(moment: Moment) -> str:
-    if moment.is_fault:
-        return f"✗ {moment.message}"
+    if moment.action is not None:
+        return f"{moment.action.sign} {moment.message}"
     if moment.target is None:
         return f"{moment.source}: {moment.message}"
     return f"{moment.source} → {moment.target}: {moment.message}"

@@ -23,6 +23,7 @@ from lossless.core.broker import Broker, Phase
 from lossless.core.controllers import ControllerNode
 from lossless.core.machine import Effects, Machine
 from lossless.core.messages import CreateTopic, Produce, TopicPartition
+from lossless.core.metadata import PartitionState
 from lossless.core.quorum import METADATA
 from lossless.log.batch import CorruptBatch
 from lossless.log.memory import MemoryStore
@@ -38,13 +39,27 @@ TOPIC = "orders"
 PAUSED_MS = 50  # how often a process that stands still is looked after
 
 
+def name_of(number: int) -> str:
+    """Of a process, as people are told of it."""
+    for first, letter in ((FIRST_CONSUMER, "c"), (FIRST_PRODUCER, "p")):
+        if ADMIN > number >= first:
+            return f"{letter}{number - first + 1}"
+    if number == ADMIN:
+        return "admin"
+    if number >= FIRST_CONTROLLER:
+        return f"controller {number - FIRST_CONTROLLER + 1}"
+    return f"broker {number}"
+
+
 class Connection(NamedTuple):
     """From one process to another. Each kind of request has its own, as in Kafka: what was sent on
-    one of them stays in order, and on two of them does not."""
+    one of them stays in order, and on two of them does not. A process that starts again opens new
+    ones, and may overtake what was sent before it died."""
 
     source: int
     target: int
     channel: str
+    life: int  # of the source
 
 
 class Label(NamedTuple):
@@ -93,6 +108,10 @@ class Process:
     def store(self, name: str) -> MemoryStore:
         return self.disk.setdefault(name, MemoryStore())
 
+    def mend(self) -> None:
+        for store in self.disk.values():
+            store.mend()
+
 
 class Planned(NamedTuple):
     """A step that has become possible. `after_ms` is None where chance decides when."""
@@ -102,18 +121,16 @@ class Planned(NamedTuple):
 
 
 class World:
-    def __init__(self, settings: Settings, seed: int) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.seed = seed
         self.now_ms = 0
-        self.steps = 0
         self.processes: dict[int, Process] = {}
         self.events: list[Event] = []  # what clients saw
-        self.offsets: dict[tuple[str, TopicPartition], int] = {}  # committed, by group
         self.planned: list[Planned] = []  # since somebody last looked
         self.cut: set[tuple[int, int]] = set()  # directions in which nothing passes
-        self.late: dict[Connection, int] = {}  # connections on which everything takes so long
-        self.last: tuple[Any, Any] | None = None  # request and answer, if a step was an answer
+        self.late: dict[tuple[int, int, str], int] = {}  # how long everything takes from, to, as
+        self.delivered: Any = None  # the request, if a step delivered one
+        self.answered: tuple[Any, Any] | None = None  # request and answer, if it was an answer
         self.broken: list[str] = []  # invariants
         self._links: dict[Connection, Link] = {}
         self._asked: dict[int, Asked] = {}
@@ -133,24 +150,27 @@ class World:
             return False
         process.life += 1
         process.is_paused = False
-        for store in process.disk.values():
-            store.capacity = None
+        process.mend()
         try:
             process.machine = process.make(process)
         except CorruptBatch as error:
-            self.broken.append(f"RecoverableLog: {self.name(number)} cannot open its log: {error}")
+            self.broken.append(f"RecoverableLog: {name_of(number)} cannot open its log: {error}")
             return False
-        self.run(process, process.machine.on_start(self._time(process)))
+        self.run(process, self._guarded(process, lambda machine, now: machine.on_start(now)))
         return True
 
     def crash(self, number: int) -> bool:
+        """What the process has sent is out of its hands, and arrives."""
         process = self.processes[number]
         if process.machine is None:
             return False
         process.machine = None
         process.wake_ms = process.scheduled_ms = None
-        for connection in [c for c in self._links if number in (c.source, c.target)]:
-            self.disconnect(connection)
+        for connection, link in self._links.items():
+            if connection.target == number:
+                self.disconnect(connection)
+            elif connection.source == number:
+                link.unanswered.clear()
         return True
 
     def lose_power(self, number: int, survives: Callable[[int], int]) -> bool:
@@ -186,14 +206,6 @@ class World:
     def _plan_again(self, kind: str, connection: Connection, times: int) -> None:
         self.planned += [Planned(Label(kind, connection), None)] * times
 
-    def name(self, number: int) -> str:
-        for first, letter in ((ADMIN, "admin"), (FIRST_CONSUMER, "c"), (FIRST_PRODUCER, "p")):
-            if number >= first:
-                return letter if number == ADMIN else f"{letter}{number - first + 1}"
-        if number >= FIRST_CONTROLLER:
-            return f"controller {number - FIRST_CONTROLLER + 1}"
-        return f"broker {number}"
-
     def _time(self, process: Process) -> int:
         return self.now_ms + process.skew_ms
 
@@ -206,19 +218,16 @@ class World:
     def execute(self, label: Label) -> bool:
         """Whether anything happened: a step that is not possible is passed over."""
         kind, at = label
-        self.last = None
+        self.delivered = self.answered = None
         if kind == "deliver":
-            done = self._deliver(at)
-        elif kind == "answer":
-            done = self._answer(at)
-        elif kind == "wake":
-            done = self._wake(at)
-        elif kind == "flush":
-            done = self._flush(at)
-        else:
-            done = self._lose(at)
-        self.steps += done
-        return done
+            return self._deliver(at)
+        if kind == "answer":
+            return self._answer(at)
+        if kind == "wake":
+            return self._wake(at)
+        if kind == "flush":
+            return self._flush(at)
+        return self._lose(at)
 
     def _deliver(self, connection: Connection) -> bool:
         link = self._links.get(connection)
@@ -230,6 +239,7 @@ class World:
             self.planned.append(Planned(Label("lose", connection), None))
             return True
         asked = self._asked[number]
+        self.delivered = asked.request
         effects = self._guarded(
             process,
             lambda machine, now: machine.on_request(connection.source, number, asked.request, now),
@@ -265,7 +275,7 @@ class World:
 
     def _answered(self, process: Process, asked: Asked, answer: Any) -> None:
         target, request = asked.connection.target, asked.request
-        self.last = (request, answer)
+        self.answered = (request, answer)
         effects = self._guarded(
             process, lambda machine, now: machine.on_answer(target, request, answer, now)
         )
@@ -286,12 +296,18 @@ class World:
     def _flush(self, number: int) -> bool:
         process = self.processes[number]
         machine = process.machine
-        if not isinstance(machine, Broker | ControllerNode) or process.is_paused:
+        if not isinstance(machine, Broker | ControllerNode):
+            return False
+        if process.is_paused:  # it learns of it when it goes on
+            self.planned.append(Planned(Label("flush", number), PAUSED_MS))
             return False
         log = machine.metadata_log
-        log.flush()
-        end = log.log_end_offset
-        self.run(process, self._guarded(process, lambda m, now: m.on_flushed(METADATA, end, now)))
+
+        def flushed(machine: Machine, now_ms: int) -> Effects:
+            log.flush()
+            return machine.on_flushed(METADATA, log.log_end_offset, now_ms)
+
+        self.run(process, self._guarded(process, flushed))
         return True
 
     def _guarded(
@@ -336,9 +352,9 @@ class World:
 
     # Network
 
-    def _send(self, process: Process, target: int, request: Any) -> None:
+    def _send(self, process: Process, target: int, request: Any) -> Link:
         channel = "Produce" if isinstance(request, Produce) else type(request).__name__
-        connection = Connection(process.id, target, channel)
+        connection = Connection(process.id, target, channel, process.life)
         link = self._links.get(connection)
         if link is None:
             link = self._links[connection] = Link()
@@ -349,15 +365,17 @@ class World:
         other = self.processes[target]
         if other.machine is None:
             self.planned.append(Planned(Label("lose", connection), 1))  # refused
-            return
+            return link
         link.requests.append(number)
         self.planned.append(Planned(Label("deliver", connection), None))
         if other.is_paused:
             self.planned.append(Planned(Label("lose", connection), None))
+        return link
 
     def ask(self, source: int, target: int, request: Any) -> None:
         """As an administrator does, who does not wait for the answer."""
-        self._send(self.processes[source], target, request)
+        link = self._send(self.processes[source], target, request)
+        link.unanswered.pop()
 
     def disconnect(self, connection: Connection) -> bool:
         """What is on its way is gone, and whoever asked will find out."""
@@ -366,8 +384,6 @@ class World:
             return False
         link.requests.clear()
         link.answers.clear()
-        if self.processes[connection.source].machine is None:
-            link.unanswered.clear()
         self.planned += [Planned(Label("lose", connection), 1)] * len(link.unanswered)
         return True
 
@@ -375,10 +391,25 @@ class World:
     def connections(self) -> list[Connection]:
         return list(self._links)
 
+    # What the controller has written down
+
+    @property
+    def controller(self) -> ControllerNode | None:
+        """The active one."""
+        for number in range(FIRST_CONTROLLER, FIRST_CONTROLLER + self.settings.controllers):
+            machine = self.processes[number].machine
+            if isinstance(machine, ControllerNode) and machine.active is not None:
+                return machine
+        return None
+
+    def agreed(self, partition: TopicPartition) -> PartitionState | None:
+        controller = self.controller
+        return None if controller is None else controller.image.partitions.get(partition)
+
 
 def build(settings: Settings, seed: int) -> World:
     """Brokers and controllers, not started."""
-    world = World(settings, seed)
+    world = World(settings)
     voters = tuple(range(FIRST_CONTROLLER, FIRST_CONTROLLER + settings.controllers))
 
     def draw(number: int) -> Callable[[int], int]:

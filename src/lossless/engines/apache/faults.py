@@ -23,6 +23,7 @@ _OUT_OF_REACH: Mapping[FaultKind, str] = {
     FaultKind.NETWORK_PARTITION: "brokers talk over the loopback interface, which cannot be cut "
     "between two of them",
     FaultKind.DISK_FULL: "the data folder is on the file system of everything else",
+    FaultKind.DISK_FAILURE: "the data folder is on a disk that works",
 }
 
 

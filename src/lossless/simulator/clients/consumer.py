@@ -8,15 +8,16 @@ Where it commits                          and what that means when it dies
                librdkafka: at any time, what was delivered, so that the record in process is skipped
 
 Where it stands after a truncation is told by leader epochs (KIP-320): the client seeks to where the
-histories part, silently unless the reset policy is none. Without epochs it goes on in another
-history, or finds itself out of range.
+histories part, silently unless the reset policy is none. A history that is no shorter than its
+position it takes for its own. Without epochs it goes on in another history, or finds itself out of
+range.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from lossless.core.machine import Effects, Send, Token
 from lossless.core.messages import (
@@ -40,6 +41,17 @@ from lossless.verifier.history import Committed, Event, Processed, Read, Reset
 _NEVER = 1 << 60
 
 
+class Offset(NamedTuple):
+    """To be committed: where a group goes on, and the epoch of the record before."""
+
+    offset: int
+    last_epoch: int
+
+
+NOTHING = Offset(0, UNKNOWN_EPOCH)
+Offsets = dict[tuple[str, TopicPartition], Offset]
+
+
 class Position:
     """Of one partition."""
 
@@ -61,8 +73,8 @@ class Position:
         self.is_asking = False
         self.ask_ms = 0
         self.unprocessed = 0  # of what was delivered
-        self.delivered = 0
-        self.polled = 0  # what the polls before the last one returned
+        self.delivered = NOTHING
+        self.polled = NOTHING  # what the polls before the last one returned
 
 
 class Consumer:
@@ -74,7 +86,7 @@ class Consumer:
         partitions: tuple[TopicPartition, ...],
         leaders: Leaders,
         *,
-        offsets: dict[tuple[str, TopicPartition], int],
+        offsets: Offsets,
         tell: Callable[[Event], None],
         knows_epochs: bool = True,
     ) -> None:
@@ -99,7 +111,8 @@ class Consumer:
             if committed is None:
                 position.needs_reset = "first start"
             else:
-                self._seek(partition, committed, "assigned", now_ms)
+                self._seek(partition, committed.offset, "assigned", now_ms)
+                position.last_epoch = committed.last_epoch
         if self.settings.commit == "auto":
             self._commit_ms = now_ms + self.settings.auto_commit_ms
         return self._after(now_ms)
@@ -206,7 +219,7 @@ class Consumer:
             self._leaders.refresh(now_ms)
             position.ask_ms = now_ms + BACKOFF_MS
         elif fetched.diverging is not None:
-            self._on_truncation(partition, fetched.diverging.end_offset, now_ms)
+            self._on_diverging(partition, fetched.diverging.end_offset, now_ms)
         else:
             for batch in parse_all(fetched.data):
                 for record in () if batch.is_control else batch.records():
@@ -234,7 +247,7 @@ class Consumer:
         if not position.unprocessed:
             return
         assert position.offset is not None
-        position.delivered = position.offset
+        position.delivered = Offset(position.offset, position.last_epoch)
         if self.settings.commit == "before":
             self._commit(partition, position.delivered, now_ms)
         self._process_ms = min(self._process_ms, now_ms + self.settings.processing_ms)
@@ -251,11 +264,11 @@ class Consumer:
             self._commit(partition, position.delivered, now_ms)
         self._process_ms = now_ms + self.settings.processing_ms if self._to_process else _NEVER
 
-    def _commit(self, partition: TopicPartition, offset: int, now_ms: int) -> None:
+    def _commit(self, partition: TopicPartition, offset: Offset, now_ms: int) -> None:
         key = (self.group, partition)
-        if offset and self._offsets.get(key) != offset:
+        if self._offsets.get(key, NOTHING) != offset:
             self._offsets[key] = offset
-            self._tell(Committed(now_ms, self.group, partition, offset))
+            self._tell(Committed(now_ms, self.group, partition, offset.offset))
 
     # Going elsewhere
 
@@ -278,11 +291,14 @@ class Consumer:
             self.is_stopped = True
         position.needs_reset = why
 
-    def _on_truncation(self, partition: TopicPartition, offset: int, now_ms: int) -> None:
+    def _on_diverging(self, partition: TopicPartition, offset: int, now_ms: int) -> None:
+        position = self.positions[partition]
+        position.last_epoch = UNKNOWN_EPOCH
+        if position.offset is not None and offset >= position.offset:
+            return  # the client looks at where the other history ends, and at nothing else
         if self.settings.reset == "none":
             self.is_stopped = True
             return
-        self.positions[partition].last_epoch = UNKNOWN_EPOCH
         self._seek(partition, offset, "truncation detected", now_ms)
 
     def _seek(self, partition: TopicPartition, offset: int, why: str, now_ms: int) -> None:

@@ -77,7 +77,6 @@ class Producer:
         *,
         producer_id: int,
         tell: Callable[[Event], None],
-        first_value: int = 0,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -86,7 +85,7 @@ class Producer:
         self._producer_id = producer_id if settings.is_idempotent else NO_PRODUCER_ID
         self._epoch = 0
         self._tell = tell
-        self._next_value = first_value
+        self._next_value = 0
         self._records = settings.records
         self._next_ms = 0
         self._sequences = dict.fromkeys(partitions, 0)
@@ -95,8 +94,9 @@ class Producer:
         self.is_fatal = False
 
     @property
-    def next_value(self) -> int:
-        return self._next_value
+    def left(self) -> int:
+        """What the application has not sent yet."""
+        return self._records - self._next_value
 
     @property
     def is_done(self) -> bool:
