@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from lossless.core.broker import Broker, BrokerConfig
-from lossless.core.controllers import ControllerConfig, ControllerNode
+from lossless.core.controller_node import ControllerConfig, ControllerNode
 from lossless.core.machine import Effects
 from lossless.core.messages import TopicPartition
 from lossless.core.quorum import METADATA

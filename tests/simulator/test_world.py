@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from lossless.core.controllers import ControllerNode
+from lossless.core.controller_node import ControllerNode
 from lossless.core.machine import Effects, Machine, Reply, Send, Token
+from lossless.simulator.cluster import build
 from lossless.simulator.faults import Action, strike
 from lossless.simulator.settings import Settings
-from lossless.simulator.world import FIRST_CONTROLLER, Connection, Label, Process, World, build
+from lossless.simulator.world import FIRST_CONTROLLER, Connection, Label, Process, World
 
 
 class Speaker:

@@ -41,7 +41,7 @@ from lossless.core.messages import (
     TopicPartition,
 )
 from lossless.core.metadata import ConfigChanged, Image, PartitionChanged, TopicRemoved, decode
-from lossless.core.quorum import METADATA, Quorum, QuorumConfig
+from lossless.core.quorum import METADATA, NODE, Quorum, QuorumConfig
 from lossless.core.replica import Replica, ReplicaConfig, Role
 from lossless.core.serving import Serving
 from lossless.log.log import Log, LogConfig
@@ -50,7 +50,6 @@ from lossless.log.store import Store
 
 CHECKPOINT = "replication-offset-checkpoint"
 CLEAN_SHUTDOWN = "clean-shutdown"
-NODE = "node"  # the store for what belongs to no log
 
 
 class Phase(enum.Enum):

@@ -91,6 +91,7 @@ from lossless.log.log import Appended, Log
 from lossless.log.store import Store
 
 METADATA = "__cluster_metadata"
+NODE = "node"  # the store for what belongs to no log
 QUORUM_STATE = "quorum-state"
 
 

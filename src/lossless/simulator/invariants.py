@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lossless.core.broker import Broker
-from lossless.core.controllers import ControllerNode
+from lossless.core.controller_node import ControllerNode
 from lossless.core.messages import CONSUMER, NO_LEADER, AlterPartition, Fetch, TopicPartition
 from lossless.core.metadata import Image
 from lossless.core.replica import Replica, Role

@@ -15,33 +15,31 @@ import hashlib
 import random
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lossless.core.broker import Broker, Phase
-from lossless.core.machine import Effects, Machine, Send, Token
-from lossless.core.messages import NO_LEADER, AdminAnswer, Error, TopicPartition
+from lossless.core.machine import Machine
+from lossless.core.messages import NO_LEADER, TopicPartition
 from lossless.core.replica import Replica, Role
 from lossless.simulator.clients.consumer import Consumer, Offsets
 from lossless.simulator.clients.leaders import Leaders
 from lossless.simulator.clients.producer import Producer
+from lossless.simulator.cluster import Admin, build
 from lossless.simulator.faults import Action, Timed, strike
 from lossless.simulator.faults import plan as draw_faults
 from lossless.simulator.invariants import Invariants
 from lossless.simulator.schedule import Kind, Schedule
-from lossless.simulator.settings import BACKOFF_MS, Settings
+from lossless.simulator.settings import Settings
 from lossless.simulator.stored import stored
 from lossless.simulator.world import (
     ADMIN,
     FIRST_CONSUMER,
-    FIRST_CONTROLLER,
     FIRST_PRODUCER,
     TOPIC,
     Label,
     Process,
     World,
-    build,
     name_of,
-    topic,
 )
 from lossless.verifier.anomaly import Anomaly
 from lossless.verifier.anomaly import Kind as AnomalyKind
@@ -136,7 +134,7 @@ class Run:
 
     def _add_clients(self) -> None:
         world, settings = self.world, self.settings
-        world.add(ADMIN, lambda _: _Admin(settings))
+        world.add(ADMIN, lambda _: Admin(settings))
         for number in range(settings.producers):
             world.add(FIRST_PRODUCER + number, self._producer)
             self._records.setdefault(FIRST_PRODUCER + number, settings.producer.records)
@@ -405,35 +403,3 @@ def acting(label: Label) -> int:
     if label.kind in ("wake", "flush"):
         return int(label.at)
     return int(label.at.target if label.kind == "deliver" else label.at.source)
-
-
-class _Admin:
-    """Creates the topic, and asks until somebody has."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._next = 0
-
-    def on_start(self, now_ms: int) -> Effects:
-        return self.on_timer(now_ms)
-
-    def on_timer(self, now_ms: int) -> Effects:
-        self._next += 1
-        controller = FIRST_CONTROLLER + self._next % self._settings.controllers
-        return Effects(send=(Send(controller, topic(self._settings)),))
-
-    def on_answer(
-        self,
-        source: int,
-        request: Any,
-        answer: AdminAnswer | None,
-        now_ms: int,
-    ) -> Effects:
-        is_done = answer is not None and answer.error in (Error.NONE, Error.TOPIC_ALREADY_EXISTS)
-        return Effects(wake_ms=None if is_done else now_ms + BACKOFF_MS)
-
-    def on_request(self, source: int, token: Token, request: Any, now_ms: int) -> Effects:
-        raise NotImplementedError("nobody asks the administrator")
-
-    def on_flushed(self, log: str, offset: int, now_ms: int) -> Effects:
-        raise NotImplementedError("the administrator has no log")

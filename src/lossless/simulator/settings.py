@@ -7,7 +7,7 @@ from typing import Any
 
 from lossless.contract.faults import FaultKind
 from lossless.core.broker import BrokerConfig
-from lossless.core.controllers import ControllerConfig
+from lossless.core.controller_node import ControllerConfig
 from lossless.core.quorum import QuorumConfig
 from lossless.core.replica import ReplicaConfig
 from lossless.log.log import LogConfig

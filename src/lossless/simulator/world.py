@@ -13,16 +13,15 @@ one, and says which became possible.
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from lossless.core.broker import Broker, Phase
-from lossless.core.controllers import ControllerNode
+from lossless.core.controller_node import ControllerNode
 from lossless.core.machine import Effects, Machine
-from lossless.core.messages import CreateTopic, Produce, TopicPartition
+from lossless.core.messages import Produce, TopicPartition
 from lossless.core.metadata import PartitionState
 from lossless.core.quorum import METADATA
 from lossless.log.batch import CorruptBatch
@@ -405,53 +404,3 @@ class World:
     def agreed(self, partition: TopicPartition) -> PartitionState | None:
         controller = self.controller
         return None if controller is None else controller.image.partitions.get(partition)
-
-
-def build(settings: Settings, seed: int) -> World:
-    """Brokers and controllers, not started."""
-    world = World(settings)
-    voters = tuple(range(FIRST_CONTROLLER, FIRST_CONTROLLER + settings.controllers))
-
-    def draw(number: int) -> Callable[[int], int]:
-        return random.Random(f"{seed}/{number}").randrange
-
-    def controller(process: Process) -> Machine:
-        return ControllerNode(
-            process.id,
-            voters=voters,
-            stores=process.store,
-            draw=draw(process.id),
-            config=settings.controller_config,
-            rules=settings.rules,
-        )
-
-    def broker(process: Process) -> Machine:
-        racks = settings.racks
-        return Broker(
-            process.id,
-            voters=voters,
-            stores=process.store,
-            incarnation=process.life,
-            draw=draw(process.id),
-            config=settings.broker_config,
-            rules=settings.rules,
-            rack=racks[(process.id - 1) % len(racks)] if racks else None,
-        )
-
-    for number in voters:
-        world.add(number, controller)
-    for number in range(1, settings.brokers + 1):
-        world.add(number, broker)
-    return world
-
-
-def topic(settings: Settings) -> CreateTopic:
-    return CreateTopic(
-        TOPIC,
-        settings.partitions,
-        settings.replication_factor,
-        (
-            ("min.insync.replicas", str(settings.min_isr)),
-            ("unclean.leader.election.enable", "true" if settings.unclean else "false"),
-        ),
-    )

@@ -32,12 +32,11 @@ from lossless.core.messages import (
     Error,
 )
 from lossless.core.metadata import Image, MetadataRecord, decode, encode
-from lossless.core.quorum import METADATA, Quorum, QuorumConfig
+from lossless.core.quorum import METADATA, NODE, Quorum, QuorumConfig
 from lossless.log.log import Log
 from lossless.log.rules import RULES, Rules
 from lossless.log.store import Store
 
-NODE = "node"
 Request = (
     BrokerRegistration
     | BrokerHeartbeat

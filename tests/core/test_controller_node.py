@@ -8,7 +8,7 @@ import pytest
 from instant_host import Host
 from machines import PARTITION
 
-from lossless.core.controllers import ControllerConfig
+from lossless.core.controller_node import ControllerConfig
 from lossless.core.messages import (
     NO_LEADER,
     AdminAnswer,
