@@ -625,6 +625,53 @@ def test_every_type_comes_back_as_it_was(spark: SparkSession, dsn: str) -> None:
     assert read[0][17:] == (TOPIC_ID, 0, 0, NOON)
 
 
+def test_a_table_with_wider_types_takes_every_value_unchanged(
+    spark: SparkSession, dsn: str
+) -> None:
+    query(dsn, "CREATE EXTENSION citext")
+    query(
+        dsn,
+        "CREATE TABLE wider (n numeric, tiny bigint, single double precision, price numeric, "
+        "exact numeric(20,6), name varchar(5), word citext, place json)",
+    )
+    columns = (
+        "n long, tiny byte, single float, price decimal(38,10), exact decimal(10,4), name string, "
+        "word string, place struct<b:int,a:int>"
+    )
+    prices = Decimal("-0.0000000001"), Decimal("1234.5678")
+    rows = [(2**63 - 1, -128, 0.5, *prices, "äöü  ", "Word", (1, 2)), (2, *[None] * 7)]
+    sink = PostgresSink(spark, "wider", dsn, "wider")
+    sink.prepare(orders_schema(columns), add_columns=True)
+    write(sink, outcomes(spark, rows, columns=columns), 2)
+
+    names = "n, tiny, single, price, exact, name, word::text, place::text"
+    first, second = query(dsn, f"SELECT {names} FROM wider ORDER BY n DESC")
+    # The members of `place` in their order: json keeps the text as it is.
+    assert first == (*rows[0][:7], '{"b":1,"a":2}')
+    assert second == rows[1]
+
+
+def test_text_is_stored_as_it_is_whatever_encoding_the_dsn_asks_for(
+    spark: SparkSession, dsn: str
+) -> None:
+    sink = PostgresSink(spark, "orders", f"{dsn} client_encoding=LATIN1", "orders")
+    sink.prepare(orders_schema(), add_columns=False)
+    write(sink, outcomes(spark, [(1, "ünï")], dead=[1]), 2)
+    assert stored(dsn) == [(1, "ünï")]
+
+
+def test_a_timestamp_before_the_calendar_is_refused_and_does_not_wrap_around(
+    spark: SparkSession, sink: PostgresSink, dsn: str
+) -> None:
+    first = F.timestamp_micros(F.lit(-(2**63)))  # 2^63 below 2000 would be the year 294246
+    frame = outcomes(spark, [(1, "a")])
+    frame = frame.withColumn(PROVENANCE, F.col(PROVENANCE).withField("timestamp", first))
+    with pytest.raises(BadInput, match="timestamp out of range"):
+        write(sink, frame, 1)
+    assert stored(dsn) == []
+    assert sink.ledger() == Ledger()
+
+
 def test_a_row_that_postgres_cannot_store_becomes_a_dead_letter_that_says_why(
     spark: SparkSession, dsn: str
 ) -> None:

@@ -51,6 +51,7 @@ from lossless.pipeline.events import (
 )
 from lossless.pipeline.ledger import Ledger, Position, Receipt, SourcePartition
 from lossless.pipeline.resume import Resume, resume
+from lossless.pipeline.session import setting
 from lossless.pipeline.sinks.interface import CommitUnknown, Sink, SinkUnavailable, Staged
 from lossless.pipeline.source import LogRange, SourceLog, spark_options, starting_offsets
 from lossless.pipeline.transform import OffsetRange, describe_failure
@@ -61,6 +62,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
+# How Spark writes the checkpoint. Its own choice starts a process for each of many looks at a local
+# file, a tenth of a second for every batch; a checkpoint that nobody goes on from can do without.
+CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
+PLAIN_FILES = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 WATCH_INTERVAL_S = 1
 BACK_OFF_FIRST_S = 0.5
 BACK_OFF_MAX_S = 15.0
@@ -200,8 +207,12 @@ class Runner:
             .foreachBatch(self._on_batch)
         )
         if once:
-            return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=f"{self.pipeline.trigger_s} seconds").start()
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{self.pipeline.trigger_s} seconds")
+        # The query keeps the settings that it was started with.
+        with setting(self.spark, CHECKPOINT_FILES, PLAIN_FILES):
+            return writer.start()
 
     def _watch(self, query: StreamingQuery) -> None:
         """Waits for the query's end, or for a stop; meanwhile says how far behind it is."""

@@ -26,9 +26,9 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Without it the first read of a small Delta table shuffles into 50 partitions.
     "spark.databricks.delta.snapshotPartitions": "2",
-    # Nobody reads the list of files in a table's checksums, and on a machine that is not in UTC
-    # Delta checks it with a job after every commit.
-    "spark.databricks.delta.allFilesInCrc.enabled": "false",
+    # The ledger counts what the table holds, and hashes it. A checksum of Delta's beside every
+    # commit costs, on a local disk, ten processes that Hadoop starts to write it.
+    "spark.databricks.delta.writeChecksumFile.enabled": "false",
     # A batch is written to a few directories at once: without it every task sorts its rows first.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     "spark.sql.session.timeZone": "UTC",
@@ -139,3 +139,17 @@ def check_session(spark: object) -> None:
             "JVM, which a Connect client does not have",
             hint="use a classic session (SparkSession.builder.master(...)) or `lossless run`",
         )
+
+
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """A setting of a session that may be the user's, for the length of a block."""
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)

@@ -20,6 +20,7 @@ from py4j.java_gateway import JavaClass
 from pyspark.sql import types as T
 
 from lossless.errors import BadInput, Unavailable
+from lossless.pipeline.session import setting
 from lossless.pipeline.sinks.delta_replay import Replay, operations
 from lossless.pipeline.sinks.file_lock import jvm_file_lock
 
@@ -307,7 +308,7 @@ class DeltaLog:
             operation = self._operations.CreateTable(after, False, False, self.none)
             # The list of files in the checksum of a new table is empty. Delta knows that without
             # looking, unless it has been told to keep the list: then it runs a job.
-            with _setting(self.spark, "spark.databricks.delta.allFilesInCrc.enabled", "false"):
+            with setting(self.spark, "spark.databricks.delta.allFilesInCrc.enabled", "false"):
                 return int(transaction.commit(self.scala_list([]), operation))
         transaction.updateMetadata(after, False)
         operation = self._operations.UpdateSchema(before.schema(), columns)
@@ -372,10 +373,24 @@ class DeltaLog:
         root = self._child(directory)
         if not self._files.exists(root):
             return []
+        if self.is_local:
+            found = self._listed(root)
+        else:
+            found = []
+            iterator = self._files.listFiles(root, True)
+            while iterator.hasNext():
+                found.append(str(iterator.next().getPath().toString()))
+        return [path[len(self.path) + 1 :] for path in found]
+
+    def _listed(self, folder: Any) -> list[str]:
+        """The same without Hadoop's `listFiles`, which asks for the owner of every file: on a local
+        disk, by a process for each."""
         found: list[str] = []
-        iterator = self._files.listFiles(root, True)
-        while iterator.hasNext():
-            found.append(str(iterator.next().getPath().toString())[len(self.path) + 1 :])
+        for each in self._files.listStatus(folder):
+            if each.isDirectory():
+                found += self._listed(each.getPath())
+            else:
+                found.append(str(each.getPath().toString()))
         return found
 
     def has(self, relative: str) -> bool:
@@ -483,21 +498,8 @@ def _many_writers(spark: SparkSession) -> Iterator[None]:
     if before is not None and int(before) > 0:
         yield
         return
-    with _setting(spark, name, str(WRITERS_OPEN_MAX)):
+    with setting(spark, name, str(WRITERS_OPEN_MAX)):
         yield
-
-
-@contextmanager
-def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    before = spark.conf.get(name, None)
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, before)
 
 
 def _require_delta(jvm: Any) -> None:

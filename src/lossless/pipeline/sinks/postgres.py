@@ -79,7 +79,6 @@ from lossless.pipeline.sinks.postgres_tables import (
 from lossless.pipeline.sinks.postgres_types import (
     difference,
     new_columns,
-    own_fields,
     staged_columns,
 )
 from lossless.tally import HASH_MODULUS, Tally
@@ -228,7 +227,7 @@ class PostgresSink:
                     + "; ".join([*found.added, *found.incompatible] or ["it is gone"]),
                     hint="start the pipeline again",
                 )
-            own = [field.name for field in own_fields(rows)]
+            own = staged_columns(rows, present)
             tables = StagingTables.fresh(table, self._pipeline, own, with_hash=may_expand)
             self._staged.add(tables)
             tables.create(connection, self._pipeline)
@@ -238,7 +237,7 @@ class PostgresSink:
             pipeline=self._pipeline,
             rows_copy=rows_copy,
             dead_copy=dead_copy,
-            columns=staged_columns(rows, present),
+            columns=own,
             with_hash=may_expand,
         )
         try:

@@ -1,6 +1,6 @@
 """What a task does with its share of a batch: COPY it into the staging tables, give a receipt.
 
-Rows arrive as Arrow and leave as CSV, both made by C++: no Python object per row. A task stages in
+Rows arrive as Arrow and leave in COPY's binary form: no Python object per row. A task stages in
 one transaction of its own, which commits before the receipt is given; rows of an attempt whose
 receipt never reached the driver stay where they are and are never inserted.
 
@@ -27,15 +27,16 @@ from pyspark import TaskContext
 from pyspark.sql import functions as F
 
 from lossless.pipeline.decode.letters import UNSTORABLE
-from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD, PROVENANCE, provenance_hash
+from lossless.pipeline.outcomes import DEAD_LETTER, PROVENANCE, provenance_hash
+from lossless.pipeline.sinks.postgres_binary import HEADER, TRAILER, binary_rows, jsonb
 from lossless.pipeline.sinks.postgres_connection import connect, failing_as_task
-from lossless.pipeline.sinks.postgres_text import csv, printable, unstorable, without_nul
 from lossless.pipeline.sinks.postgres_types import (
     PROVENANCE_COLUMNS,
     StagedColumn,
     copied,
     own_fields,
 )
+from lossless.pipeline.sinks.postgres_unstorable import printable, unstorable, without_nul
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,7 +76,6 @@ def projected(outcomes: DataFrame, rows: StructType) -> DataFrame:
         *(copied(one).alias(f"row_{number}") for number, one in enumerate(own_fields(rows))),
         *(column.alias(name) for column, name in source),
         provenance_hash(topic_id, partition, offset).alias(HASH),
-        F.col(IS_DEAD).alias("dead"),
         F.col(DEAD_LETTER).alias("letter"),
     )
 
@@ -103,45 +103,58 @@ def _stage(task: StagingTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
         tempfile.SpooledTemporaryFile(SPOOL_BYTES_MAX) as spool,
         connect(task.dsn) as connection,
     ):
-        connection.execute("SET TIME ZONE 'UTC'")
+        # What COPY takes for text depends on it, and a DSN may have chosen another.
+        connection.execute("SET client_encoding = 'UTF8'")
         with connection.cursor().copy(task.rows_copy) as copy:
+            copy.write(HEADER)
             for batch in itertools.chain([first], filled):
-                dead = batch.column("dead")
+                dead = batch.column("letter").is_valid()
                 letters = [batch.filter(dead)]
                 rows, refused = _refuse(task.columns, batch.filter(pc.invert(dead)))
                 if refused is not None:
                     letters.append(refused)
                     receipts.refused = True
-                receipts.add("rows", rows)
-                copy.write(csv(_row_values(task, attempt, rows)))
+                if len(rows):
+                    receipts.add("rows", rows)
+                    copy.write(binary_rows(_row_values(task, attempt, rows)))
                 for some in letters:
-                    receipts.add("dead", some)
-                    spool.write(csv(_letter_values(task, attempt, some)))
-        spool.seek(0)
-        if chunk := spool.read(SPOOL_BYTES_MAX):
+                    if len(some):
+                        receipts.add("dead", some)
+                        spool.write(binary_rows(_letter_values(task, attempt, some)))
+            copy.write(TRAILER)
+        if spool.tell():
+            spool.seek(0)
             with connection.cursor().copy(task.dead_copy) as copy:
-                while chunk:
+                copy.write(HEADER)
+                while chunk := spool.read(SPOOL_BYTES_MAX):
                     copy.write(chunk)
-                    chunk = spool.read(SPOOL_BYTES_MAX)
+                copy.write(TRAILER)
     # Leaving the connection committed: only now is there something to give a receipt for.
     yield receipts.batch(attempt)
 
 
 def _row_values(task: StagingTask, attempt: int, rows: pa.RecordBatch) -> list[pa.Array]:
-    names = [*(f"row_{number}" for number in range(len(task.columns))), *PROVENANCE_COLUMNS]
-    return _marked(task, attempt, rows, [rows.column(name) for name in names])
+    own = [_field(column, rows.column(f"row_{n}")) for n, column in enumerate(task.columns)]
+    source = [rows.column(name) for name in PROVENANCE_COLUMNS]
+    return _marked(task, attempt, rows, [*own, *source])
+
+
+def _field(column: StagedColumn, values: pa.Array) -> pa.Array:
+    return jsonb(values) if column.staged_as == "jsonb" else values
 
 
 def _letter_values(task: StagingTask, attempt: int, letters: pa.RecordBatch) -> list[pa.Array]:
-    columns = [letters.column(name) for name in PROVENANCE_COLUMNS]
-    columns.append(pa.repeat(task.pipeline, len(letters)))
+    source = [letters.column(name) for name in PROVENANCE_COLUMNS]
+    pipeline = pa.repeat(task.pipeline, len(letters))
     parts = [_letter_parts(letter) for letter in letters.column("letter").to_pylist()]
-    columns += [pa.array([part[name] for part in parts], pa.string()) for name in LETTER_COLUMNS]
-    return _marked(task, attempt, letters, columns)
+    key, value, *documents = (
+        pa.array([part[name] for part in parts], pa.binary()) for name in LETTER_COLUMNS
+    )
+    return _marked(task, attempt, letters, [*source, pipeline, key, value, *map(jsonb, documents)])
 
 
-def _letter_parts(letter: str) -> dict[str, str | None]:
-    """LETTER_COLUMNS as COPY reads them, from the JSON of a dead letter."""
+def _letter_parts(letter: str) -> dict[str, bytes | None]:
+    """LETTER_COLUMNS from the JSON of a dead letter: bytes, and documents as JSON."""
     found = json.loads(letter)
     texts = {name: found.get(name) for name in ("key", "value")}
     headers = found.get("record_headers")
@@ -151,17 +164,13 @@ def _letter_parts(letter: str) -> dict[str, str | None]:
         "headers": found.get("headers"),
     }
     return {
-        **{name: None if text is None else _hex(text) for name, text in texts.items()},
-        **{name: None if one is None else _jsonb(one) for name, one in documents.items()},
+        **{name: None if text is None else base64.b64decode(text) for name, text in texts.items()},
+        **{name: None if one is None else _document(one) for name, one in documents.items()},
     }
 
 
-def _hex(text: str) -> str:
-    return "\\x" + base64.b64decode(text).hex()
-
-
-def _jsonb(document: object) -> str:
-    return without_nul(json.dumps(document))
+def _document(content: object) -> bytes:
+    return without_nul(json.dumps(content)).encode()
 
 
 def _marked(
@@ -219,8 +228,6 @@ class _Receipts:
         self._sums: dict[tuple[str, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
 
     def add(self, kind: str, batch: pa.RecordBatch) -> None:
-        if not len(batch):
-            return
         topic_id, partition, *_ = PROVENANCE_COLUMNS
         # Arrow's sum of 64-bit integers wraps around, as a sum modulo 2^64 should.
         grouped = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lossless.errors import BadInput
 from lossless.pipeline.sinks.postgres_connection import TableName, psycopg, sql
 from lossless.pipeline.sinks.postgres_staging import ATTEMPT, HASH, LETTER_COLUMNS
-from lossless.pipeline.sinks.postgres_types import PROVENANCE_COLUMNS, TableColumn
+from lossless.pipeline.sinks.postgres_types import PROVENANCE_COLUMNS, StagedColumn, TableColumn
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -97,9 +97,8 @@ def create_tables(connection: Connection[Any], table: TableName, needed: Mapping
 
 
 def _create(connection: Connection[Any], table: sql.Identifier, needed: Mapping[str, str]) -> None:
-    definitions = [_definition(name, kind) for name, kind in needed.items()]
     connection.execute(
-        sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, sql.SQL(", ").join(definitions))
+        sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, _definitions(needed))
     )
 
 
@@ -112,13 +111,22 @@ def add_columns(connection: Connection[Any], table: TableName, new: Mapping[str,
         )
 
 
+def _definitions(needed: Mapping[str, str]) -> sql.Composed:
+    return _list(_definition(name, kind) for name, kind in needed.items())
+
+
 def _definition(name: str, kind: str) -> sql.Composed:
     # Types come from this package's own tables, never from a user.
     return sql.Identifier(name) + sql.SQL(f" {kind}")
 
 
-def _list(names: Collection[str]) -> sql.Composed:
-    return sql.SQL(", ").join(map(sql.Identifier, names))
+def _value(name: str, converted: str | None) -> sql.Composable:
+    column = sql.Identifier(name)
+    return column if converted is None else column + sql.SQL(f"::{converted}")
+
+
+def _list(parts: Iterable[sql.Composable]) -> sql.Composed:
+    return sql.SQL(", ").join(parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True, eq=False)
@@ -127,17 +135,17 @@ class StagingTables:
 
     table: TableName
     prefix: str
-    row_columns: Sequence[str]
+    own_columns: Sequence[StagedColumn]
     with_hash: bool
 
     @classmethod
     def fresh(
-        cls, table: TableName, pipeline: str, own: Sequence[str], *, with_hash: bool
+        cls, table: TableName, pipeline: str, own: Sequence[StagedColumn], *, with_hash: bool
     ) -> StagingTables:
         return cls(
             table=table,
             prefix=f"{staging_prefix(pipeline)}{secrets.token_hex(8)}",
-            row_columns=[*own, *PROVENANCE_COLUMNS],
+            own_columns=own,
             with_hash=with_hash,
         )
 
@@ -154,19 +162,14 @@ class StagingTables:
         return self.table.beside(self.names[1])
 
     def create(self, connection: Connection[Any], pipeline: str) -> None:
-        """With the types of the tables they will be inserted into, and none of the rules."""
-        hashed = sql.SQL(", 0::bigint AS {}").format(sql.Identifier(HASH))
-        for staging, target, names in self._pairs():
+        """With none of the rules of the tables that they will be inserted into."""
+        own = {column.name: column.staged_as for column in self.own_columns}
+        needed = ((self.rows, {**own, **PROVENANCE_COLUMNS}), (self.dead, LETTER_TABLE))
+        for staging, kinds in needed:
+            kinds = {ATTEMPT: "bigint", **kinds, **({HASH: "bigint"} if self.with_hash else {})}
             connection.execute(
-                sql.SQL(
-                    "CREATE UNLOGGED TABLE {} WITH (autovacuum_enabled = false) AS "
-                    "SELECT 0::bigint AS {}, {}{} FROM {} WITH NO DATA"
-                ).format(
-                    staging,
-                    sql.Identifier(ATTEMPT),
-                    _list(names),
-                    hashed if self.with_hash else sql.SQL(""),
-                    target,
+                sql.SQL("CREATE UNLOGGED TABLE {} ({}) WITH (autovacuum_enabled = false)").format(
+                    staging, _definitions(kinds)
                 )
             )
             remark = f"staging of the Lossless pipeline {pipeline}; can be dropped when it is idle"
@@ -175,20 +178,29 @@ class StagingTables:
     def copies(self) -> tuple[str, str]:
         """The statements that tasks send, for rows and for dead letters."""
         rows, dead = (
-            sql.SQL("COPY {} FROM STDIN (FORMAT csv, ENCODING 'UTF8')").format(staging).as_string()
+            sql.SQL("COPY {} FROM STDIN (FORMAT binary)").format(staging).as_string()
             for staging in (self.rows, self.dead)
         )
         return rows, dead
 
     def insert(self, connection: Connection[Any], attempts: Sequence[int]) -> tuple[int, int]:
         """Copies what these attempts staged to where readers look; how many of each."""
+        own = {column.name: column.converted for column in self.own_columns}
+        inserted = (
+            (self.rows, self.table.identifier, {**own, **dict.fromkeys(PROVENANCE_COLUMNS)}),
+            (self.dead, self.table.dead_letters, dict.fromkeys(LETTER_TABLE)),
+        )
         rows, dead = (
             connection.execute(
-                sql.SQL("INSERT INTO {} ({names}) SELECT {names} FROM {} WHERE {}").format(
-                    target, staging, staged_by(attempts), names=_list(names)
+                sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} WHERE {}").format(
+                    target,
+                    _list(map(sql.Identifier, converted)),
+                    _list(_value(name, kind) for name, kind in converted.items()),
+                    staging,
+                    staged_by(attempts),
                 )
             ).rowcount
-            for staging, target, names in self._pairs()
+            for staging, target, converted in inserted
         )
         return rows, dead
 
@@ -201,12 +213,6 @@ class StagingTables:
         row = connection.execute(query).fetchone()
         assert row is not None
         return row[0], row[1]
-
-    def _pairs(self) -> list[tuple[sql.Identifier, sql.Identifier, Sequence[str]]]:
-        return [
-            (self.rows, self.table.identifier, self.row_columns),
-            (self.dead, self.table.dead_letters, list(LETTER_TABLE)),
-        ]
 
 
 def staged_by(attempts: Sequence[int], alias: str | None = None) -> sql.Composed:

@@ -82,6 +82,8 @@ class StagedColumn:
 
     name: str
     kind: Kind
+    staged_as: str  # the type of its column in staging
+    converted: str | None = None  # the type to convert it to before it is inserted
     characters_max: int | None = None
     not_null: bool = False
 
@@ -121,10 +123,8 @@ def holds(column: str, spark_type: T.DataType) -> bool:
 
 
 def copied(field: T.StructField) -> Column:
-    """The column in a form whose CSV text PostgreSQL reads back as the same value."""
+    """The column in a form that Arrow has and a staging table takes."""
     column = F.col(f"`{field.name.replace('`', '``')}`")
-    if isinstance(field.dataType, T.BinaryType):
-        return F.concat(F.lit("\\x"), F.hex(column))
     if isinstance(field.dataType, _JSON):
         return F.to_json(column, _JSON_OPTIONS)
     return column
@@ -145,11 +145,24 @@ def staged_columns(rows: T.StructType, table: Sequence[TableColumn]) -> list[Sta
             StagedColumn(
                 name=field.name,
                 kind=_kind(field.dataType),
+                staged_as=_staged_as(field.dataType, column.type),
+                converted="numeric" if isinstance(field.dataType, T.DecimalType) else None,
                 characters_max=int(limit[1]) if limit else None,
                 not_null=column.not_null,
             )
         )
     return staged
+
+
+def _staged_as(spark_type: T.DataType, column: str) -> str:
+    """A type whose binary form is the value itself; an INSERT makes the column's own type of it."""
+    if isinstance(spark_type, T.DecimalType):
+        return "text"  # the digits of a numeric would have to be put together one by one
+    if isinstance(spark_type, _JSON):
+        return column  # jsonb does not keep a text as it is, and json does
+    own = postgres_type(spark_type)
+    assert own is not None  # such rows do not get this far
+    return own
 
 
 def _kind(spark_type: T.DataType) -> Kind:
