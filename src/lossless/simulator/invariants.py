@@ -16,7 +16,9 @@ INVARIANTS = {
     "HighWatermarkRises": "while one broker leads in one epoch, what is committed stays committed",
     "OneLeaderPerEpoch": "no two brokers ever lead a partition in one epoch",
     "StrongIsr": "who is in sync has everything below the leader's high watermark",
+    "ActiveLeader": "who leads is neither fenced nor stopping, and is in sync",
     "ActiveIsr": "nobody who is fenced or stopping is in sync, but for the last (KIP-841)",
+    "CompareAndSet": "the in-sync set is changed from the state that the change names",
     "SameProcess": "who joins is the process that had caught up, not its successor (KIP-903)",
     "SameEpoch": "the high watermark rises by what was fetched in the leader's own epoch (KIP-320)",
     "RecoverableLog": "what a crash or a loss of power leaves, opens",
@@ -78,15 +80,16 @@ class Invariants:
         """Of the controller to a leader that asked for another in-sync set."""
         if not isinstance(request, AlterPartition) or answer is None or answer.error:
             return
-        controller = self._world.controller
-        state = self._world.agreed(request.partition)
+        partition = request.partition
+        if answer.partition_epoch > request.partition_epoch + 1:
+            epochs = f"from epoch {request.partition_epoch} to {answer.partition_epoch} at once"
+            self._break("CompareAndSet", f"{partition}: {epochs}")
+        controller, state = self._world.controller, self._world.agreed(partition)
         if controller is None or state is None or state.partition_epoch != answer.partition_epoch:
             return  # it has changed since
         for member, epoch in request.isr:
             if epoch not in (-1, controller.image.brokers[member].epoch):
-                self._break(
-                    "SameProcess", f"{request.partition}: broker {member} joined, and was replaced"
-                )
+                self._break("SameProcess", f"{partition}: broker {member} joined, and was replaced")
 
     def _check_replica(self, number: int, replica: Replica) -> None:
         log, high_watermark = replica.log, replica.high_watermark
@@ -132,7 +135,11 @@ class Invariants:
             outside = [member for member in state.isr if not image.is_active(member)]
             if outside and len(state.isr) > 1:
                 self._break("ActiveIsr", f"{partition}: broker {outside[0]} of {state.isr}")
-            leader = self._replica(state.leader, partition) if state.leader != NO_LEADER else None
+            if state.leader == NO_LEADER:
+                continue
+            if state.leader not in state.isr or not image.is_active(state.leader):
+                self._break("ActiveLeader", f"{partition}: broker {state.leader} of {state.isr}")
+            leader = self._replica(state.leader, partition)
             if leader is not None and leader.role is Role.LEADER:
                 self._check_in_sync(leader, f"broker {state.leader}, {partition}")
 
