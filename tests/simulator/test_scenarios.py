@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lossless.simulator.options import RULE_NAMES
+from lossless.simulator.invariants import INVARIANTS
+from lossless.simulator.options import FOUND, RULE_NAMES
 from lossless.simulator.scenario import Scenario, load, run
 
 FOLDER = Path(__file__).parent.parent / "scenarios"
@@ -66,3 +67,9 @@ def test_every_rule_is_switched_off_by_some_scenario() -> None:
     off = {rule for scenario in SCENARIOS for rule in scenario.settings.rules_off}
     # How an election is told to who asks for the end of a log is no loss; its machine has a test.
     assert set(RULE_NAMES) - off == {"offset_not_available_after_election"}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_the_guide_explains_what_can_be_looked_for(name: str) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "proving.md").read_text()
+    assert f"| {name} | " in guide or f"| `{name}` | {INVARIANTS.get(name)} |" in guide
