@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lossless.core.messages import Fetched, FetchPartition, TopicPartition
+import pytest
+
+from lossless.core.messages import (
+    UNKNOWN_EPOCH,
+    Error,
+    Fetched,
+    FetchPartition,
+    ListOffsets,
+    OffsetKind,
+    TopicPartition,
+    WriteTxnMarker,
+)
 from lossless.core.metadata import PartitionState
 from lossless.core.replica import Replica, ReplicaConfig
-from lossless.log.batch import Record, build
+from lossless.log.batch import Record, build, parse_all
 from lossless.log.log import Log, LogConfig
 from lossless.log.memory import MemoryStore
 from lossless.log.rules import RULES, Rules
@@ -121,3 +132,43 @@ class Replicas:
 
     def values(self, broker: int) -> list[bytes]:
         return values(self[broker].log)
+
+
+# What a consumer and a coordinator ask of a replica
+
+
+def with_and_without(*rules: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        ("rules", "is_on"), [(RULES, True), (without(*rules), False)], ids=["on", "off"]
+    )
+
+
+def read(
+    replica: Replica, offset: int = 0, *, read_committed: bool = False, epoch: int = UNKNOWN_EPOCH
+) -> Fetched:
+    return replica.on_consumer_fetch(FetchPartition(PARTITION, offset, epoch), read_committed)
+
+
+def seen(replica: Replica, offset: int = 0, *, read_committed: bool = False) -> list[bytes]:
+    """What a consumer reads, markers left out."""
+    fetched = read(replica, offset, read_committed=read_committed)
+    assert fetched.error is Error.NONE
+    return [
+        record.value or b""
+        for batch in parse_all(fetched.data)
+        if not batch.is_control
+        for record in batch.records()
+    ]
+
+
+def latest(replica: Replica, *, read_committed: bool = False) -> tuple[Error, int]:
+    return replica.on_list_offsets(
+        ListOffsets(PARTITION, UNKNOWN_EPOCH, OffsetKind.LATEST, read_committed)
+    )[1:3]
+
+
+def ended(
+    replica: Replica, *, committed: bool, producer_id: int = 7, epoch: int = 0, coordinator: int = 0
+) -> Error:
+    marker = WriteTxnMarker(PARTITION, producer_id, epoch, coordinator, committed)
+    return replica.append_marker(marker, 0).error
