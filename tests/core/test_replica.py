@@ -7,23 +7,9 @@ without it the published bug does.
 from __future__ import annotations
 
 import pytest
-from machines import (
-    PARTITION,
-    Replicas,
-    ended,
-    latest,
-    led_by,
-    read,
-    records,
-)
+from machines import PARTITION, Replicas, ended, latest, led_by, read, records
 
-from lossless.core.messages import (
-    NO_LEADER,
-    DeleteRecords,
-    Error,
-    OffsetForLeaderEpoch,
-    Produced,
-)
+from lossless.core.messages import NO_LEADER, DeleteRecords, Error, OffsetForLeaderEpoch, Produced
 from lossless.core.replica import ALL, ReplicaConfig, Role
 
 LAG_MS = ReplicaConfig().lag_ms_max

@@ -7,22 +7,10 @@ without it the published bug does.
 from __future__ import annotations
 
 import pytest
-from machines import (
-    PARTITION,
-    Replicas,
-    led_by,
-    seen,
-    with_and_without,
-    without,
-)
+from machines import PARTITION, Replicas, led_by, seen, with_and_without, without
 
 from lossless.core.in_sync import Phase, Proposal
-from lossless.core.messages import (
-    DeleteRecords,
-    Error,
-    FetchPartition,
-    InSyncReplica,
-)
+from lossless.core.messages import DeleteRecords, Error, FetchPartition, InSyncReplica
 from lossless.core.replica import ALL, Replica, ReplicaConfig
 from lossless.log.log import Log
 from lossless.log.memory import MemoryStore
