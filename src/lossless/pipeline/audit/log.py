@@ -181,15 +181,15 @@ def _read_to_end(consumer: Consumer, partitions: Sequence[int]) -> list[Acknowle
     unfinished = set(partitions)
     reports = []
     while unfinished:
-        messages = consumer.consume(num_messages=10_000, timeout=REQUEST_TIMEOUT_S)
-        if not messages:
+        # One at a time: to ask for many would be to wait for many.
+        message = consumer.poll(REQUEST_TIMEOUT_S)
+        if message is None:
             raise Unavailable(f"{AUDIT_TOPIC} did not answer within {REQUEST_TIMEOUT_S:.0f} s")
-        for message in messages:
-            error = message.error()
-            if error is None:
-                reports.append(AcknowledgedCount.from_bytes(message.value() or b""))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                unfinished.discard(message.partition())
-            else:
-                raise KafkaException(error)
+        error = message.error()
+        if error is None:
+            reports.append(AcknowledgedCount.from_bytes(message.value() or b""))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            unfinished.discard(message.partition())
+        else:
+            raise KafkaException(error)
     return reports
