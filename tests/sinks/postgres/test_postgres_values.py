@@ -79,6 +79,9 @@ def test_every_type_comes_back_as_it_was(spark: SparkSession, dsn: str) -> None:
     assert read[0][17:] == (TOPIC_ID, 0, 0, NOON)
 
 
+SINGLE = 0.10000000149011612  # what 0.1 is in 32 bits
+
+
 def test_a_table_with_wider_types_takes_every_value_unchanged(
     spark: SparkSession, dsn: str
 ) -> None:
@@ -93,7 +96,7 @@ def test_a_table_with_wider_types_takes_every_value_unchanged(
         "word string, place struct<b:int,a:int>"
     )
     prices = Decimal("-0.0000000001"), Decimal("1234.5678")
-    rows = [(2**63 - 1, -128, 0.5, *prices, "äöü  ", "Word", (1, 2)), (2, *[None] * 7)]
+    rows = [(2**63 - 1, -128, SINGLE, *prices, "äöü  ", "Word", (1, 2)), (2, *[None] * 7)]
     sink = PostgresSink(spark, "wider", dsn, "wider")
     sink.prepare(orders_schema(columns), add_columns=True)
     write(sink, outcomes(spark, rows, columns=columns), 2)

@@ -371,24 +371,16 @@ class DeltaLog:
     def files_below(self, directory: str) -> list[str]:
         """Every file below a directory of the table's folder, relative to that folder."""
         root = self._child(directory)
-        if not self._files.exists(root):
-            return []
-        if self.is_local:
-            found = self._listed(root)
-        else:
-            found = []
-            iterator = self._files.listFiles(root, True)
-            while iterator.hasNext():
-                found.append(str(iterator.next().getPath().toString()))
+        found = self._files_in(root) if self._files.exists(root) else []
         return [path[len(self.path) + 1 :] for path in found]
 
-    def _listed(self, folder: Any) -> list[str]:
-        """The same without Hadoop's `listFiles`, which asks for the owner of every file: on a local
-        disk, by a process for each."""
+    def _files_in(self, folder: Any) -> list[str]:
+        """Not by Hadoop's `listFiles`: it asks for the owner of every file, on a local disk by a
+        process for each."""
         found: list[str] = []
         for each in self._files.listStatus(folder):
             if each.isDirectory():
-                found += self._listed(each.getPath())
+                found += self._files_in(each.getPath())
             else:
                 found.append(str(each.getPath().toString()))
         return found

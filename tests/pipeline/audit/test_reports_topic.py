@@ -1,0 +1,76 @@
+"""The topic of acknowledged counts is read to its end: no further, and without waiting for more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from lossless.acknowledged import AcknowledgedCount, AcknowledgedCounter
+from lossless.errors import Unavailable
+from lossless.pipeline.audit.log import _read_to_end
+
+
+@dataclass
+class Message:
+    at: int
+    content: bytes | None = None
+    code: int | None = None
+
+    def partition(self) -> int:
+        return self.at
+
+    def value(self) -> bytes | None:
+        return self.content
+
+    def error(self) -> KafkaError | None:
+        return None if self.code is None else KafkaError(self.code)
+
+
+class ScriptedConsumer:
+    """Gives one message after the other, and then nothing, as a consumer that is asked once more
+    than there is would wait for."""
+
+    def __init__(self, *messages: Message) -> None:
+        self.messages = list(messages)
+        self.asked = 0
+
+    def get_watermark_offsets(self, _partition: TopicPartition, **_: float) -> tuple[int, int]:
+        return 0, 1
+
+    def assign(self, positions: list[TopicPartition]) -> None:
+        self.assigned = positions
+
+    def poll(self, _timeout_s: float) -> Message | None:
+        self.asked += 1
+        return self.messages.pop(0) if self.messages else None
+
+
+def report() -> AcknowledgedCount:
+    counter = AcknowledgedCounter(producer="shop@here#1", instance="one")
+    counter.delivered(topic="orders", topic_id="id", partition=0, offset=7, timestamp_ms=1)
+    (only,) = counter.reports(1, flush=True)
+    return only
+
+
+def end_of(partition: int) -> Message:
+    return Message(partition, code=KafkaError._PARTITION_EOF)
+
+
+def test_it_is_read_until_every_partition_has_ended_and_not_asked_again() -> None:
+    told = report()
+    consumer = ScriptedConsumer(end_of(1), Message(0, told.to_bytes()), end_of(0))
+    assert _read_to_end(consumer, [0, 1]) == [told]
+    assert consumer.asked == 3
+
+
+def test_silence_is_told() -> None:
+    with pytest.raises(Unavailable, match="__lossless_audit did not answer within 15 s"):
+        _read_to_end(ScriptedConsumer(end_of(0)), [0, 1])
+
+
+def test_an_error_is_kafkas() -> None:
+    failed = Message(0, code=KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(KafkaException):
+        _read_to_end(ScriptedConsumer(failed), [0])
