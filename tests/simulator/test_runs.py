@@ -53,6 +53,19 @@ def test_nothing_is_found_when_settings_are_safe() -> None:
     assert exploration.schedules == 150
 
 
+@pytest.mark.parametrize(
+    ("rule", "invariant", "seed"),  # a seed that shows it; `lossless prove --set off=…` finds more
+    [
+        ("fetch_checks_epoch", "SameEpoch", 99),
+        ("broker_epoch_in_isr", "SameProcess", 213),
+        ("fenced_stay_out", "ActiveIsr", 1),
+    ],
+)
+def test_a_rule_that_is_off_breaks_an_invariant(rule: str, invariant: str, seed: int) -> None:
+    assert invariant in Run(SAFE.without(rule), seed).run().kinds
+    assert Run(SAFE, seed).run().kinds == ()
+
+
 def test_what_is_found_is_shrunk_until_nothing_can_be_left_out() -> None:
     found = explore(CARELESS, range(1, 50), ["lost"]).found
     assert found is not None
