@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lossless.log.batch import Batch, Record, build
@@ -49,6 +49,34 @@ def values(log: Log) -> list[bytes]:
     return [record.value or b"" for one in log.batches() for record in one.records()]
 
 
+class LateStore(MemoryStore):
+    """What is to be flushed later is, once `catch_up` is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[list[str], dict[str, bytes | None]]] = []
+
+    def flush_later(self, names: Sequence[str], then: Mapping[str, bytes | None]) -> None:
+        assert not self.asked
+        self.asked.append((list(names), dict(then)))
+
+    def has_flushed(self) -> bool:
+        return not self.asked
+
+    def catch_up(self) -> None:
+        while self.asked:
+            super().flush_later(*self.asked.pop())
+
+    def replace(self, name: str, data: bytes) -> None:
+        if self.asked and name in self.asked[0][1]:
+            self.catch_up()
+        super().replace(name, data)
+
+    def names(self) -> list[str]:
+        self.catch_up()
+        return super().names()
+
+
 class Dead(BaseException):
     """The process is gone: nothing that it would have done happens."""
 
@@ -77,6 +105,18 @@ class MortalStore:
         self._live()
         self.inner.flush(name)
 
+    def flush_later(self, names: Sequence[str], then: Mapping[str, bytes | None]) -> None:
+        for name in names:
+            self.flush(name)
+        for name, data in then.items():
+            if data is None:
+                self.remove(name)
+            else:
+                self.replace(name, data)
+
+    def has_flushed(self) -> bool:
+        return True
+
     def truncate(self, name: str, size: int) -> None:
         self._live()
         self.inner.truncate(name, size)
@@ -88,6 +128,14 @@ class MortalStore:
     def remove(self, name: str) -> None:
         self._live()
         self.inner.remove(name)
+
+    def set_aside(self) -> None:
+        self._live()
+        self.inner.set_aside()
+
+    def destroy(self) -> None:
+        self._live()
+        self.inner.destroy()
 
     def _live(self, last_act: Callable[[], None] | None = None) -> None:
         self.lives -= 1

@@ -10,8 +10,8 @@ from confluent_kafka import Producer
 from logs import SMALL, batch, fill
 
 from lossless.contract import TopicContract
-from lossless.engines.apache.start import start_cluster
 from lossless.engines.interface import ClusterSpec
+from lossless.engines.local.start import start_cluster
 from lossless.engines.metadata import create_topics
 from lossless.jars import jars
 from lossless.jars.java import java
@@ -72,7 +72,9 @@ def test_kafkas_tool_reads_our_segments_and_finds_nothing_wrong(tmp_path: Path) 
 
 
 def test_we_open_what_kafkas_broker_left(tmp_path: Path) -> None:
-    cluster = start_cluster(ClusterSpec(brokers=1), tmp_path / "kafka", temporary=False)
+    cluster = start_cluster(
+        ClusterSpec(brokers=1), tmp_path / "kafka", engine="apache", temporary=False
+    )
     try:
         topic = TopicContract(
             name="orders",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from logs import SMALL, batch, fill, opened, values
+from logs import SMALL, LateStore, batch, fill, opened, values
 
 from lossless.log.batch import CorruptBatch, Marker, MarkerKind, parse_all
 from lossless.log.files import FileStore
@@ -440,13 +440,13 @@ def test_a_torn_tail_is_cut_off(store: MemoryStore) -> None:
     assert values(again) == [b"%d" % n for n in range(9)]
 
 
-def test_what_follows_a_hole_is_dropped(store: MemoryStore) -> None:
+def test_what_follows_a_hole_is_dropped() -> None:
+    store = LateStore()
     log = opened(store)
     fill(log, 10)
     first = f"{0:020d}.log"
     store.truncate(first, store.size(first) - len(next(log.batches()).data))  # a whole batch
-    with pytest.raises(CorruptBatch, match="before it should"):
-        values(log)
+    store.asked.clear()  # the process died before that
     again = opened(store)
     assert again.segment_base_offsets == [0]
     assert values(again) == [b"%d" % n for n in range(again.log_end_offset)]
@@ -520,11 +520,13 @@ def test_a_full_disk_is_told_and_the_log_opens_again(store: MemoryStore) -> None
 
 
 def test_only_what_is_flushed_counts_as_flushed(log: Log, store: MemoryStore) -> None:
-    fill(log, 10)
+    fill(log, 2)
     assert log.recovery_point == 0
+    fill(log, 8)
+    assert 2 < log.recovery_point < 10  # what is closed
     log.flush()
     assert log.recovery_point == 10
-    fill(log, 10)
+    fill(log, 1)
     store.lose_power(lambda _tail: 0)
     again = opened(store)
     assert (again.log_end_offset, again.recovery_point) == (10, 10)

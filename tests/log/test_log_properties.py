@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -141,11 +142,19 @@ def require_readable(log: Log) -> None:
         assert log.epoch_at(first) == one.leader_epoch
 
 
+class PatientStore(FileStore):
+    """Waits for what it flushes later, as memory does."""
+
+    def flush_later(self, names: Sequence[str], then: Mapping[str, bytes | None]) -> None:
+        super().flush_later(names, then)
+        self.names()
+
+
 @settings(max_examples=150)
 @given(operations)
 def test_the_two_stores_agree(todo: list[Operation]) -> None:
     folder = Path(tempfile.mkdtemp())
-    files = FileStore(folder)
+    files = PatientStore(folder)
     try:
         on_disk, in_memory = Player(files), Player(MemoryStore())
         for operation in todo:

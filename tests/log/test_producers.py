@@ -198,3 +198,10 @@ def test_a_snapshot_that_is_damaged_is_not_trusted(damage: int) -> None:
             data += bytes(1)
             data[2:6] = crc32c(bytes(data[6:])).to_bytes(4, "big")
     assert Producers.decode(bytes(data)) is None
+
+
+def test_all_producers_can_be_listed() -> None:
+    producers = Producers()
+    one = build([Record(0, 0, None, b"v")], producer_id=7, producer_epoch=2, base_sequence=0)
+    producers.apply(one)
+    assert [(number, known.epoch) for number, known in producers.items()] == [(7, 2)]

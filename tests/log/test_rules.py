@@ -118,9 +118,19 @@ def test_without_that_rule_it_stays_though_nothing_is_of_it() -> None:
     assert log.end_of_epoch(2) == EpochEnd(2, 1)
 
 
+class NeverFlushed(MemoryStore):
+    """The power is lost before anything that is to be flushed later is."""
+
+    def flush_later(self, names: object, then: object) -> None:
+        pass
+
+    def has_flushed(self) -> bool:
+        return False
+
+
 def _killed_and_then_without_power(*, flushes: bool) -> Log:
     rules = replace(RULES, recovery_point_after_flush=flushes)
-    store = MemoryStore()
+    store = NeverFlushed()
     log = Log(store, SMALL, rules)
     fill(log, 12)
     Log(store, SMALL, rules)  # the process died; what it wrote is there

@@ -140,3 +140,12 @@ def test_a_log_that_has_not_settled_may_still_get_it() -> None:
     assert not told(run, TORN)
     nobody_was_told = history(*TWO, logs=logs, settled=False)
     assert told(nobody_was_told, TORN)
+
+
+def test_of_one_whose_end_nobody_was_told_of_what_failed_is_missing_too() -> None:
+    """It could not be committed: and yet readers have a part of it."""
+    failed = Failed(30, "p1", Q, "b", "the producer died", certain=False)
+    begun_only = (stored("a", 0, P, within="t"), sent("b", Q, within="t"), failed)
+    assert found(history(*begun_only, read("a", 0), logs=ONE), TORN) == [("b", None)]
+    assert found(history(*begun_only, logs=ONE), TORN) == []
+    assert found(history(*begun_only, ended("t", True), read("a", 0), logs=ONE), TORN) == []

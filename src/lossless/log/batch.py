@@ -40,12 +40,15 @@ HEADER_SIZE = _HEADER.size
 LENGTH_END = 12  # where the length ends, and what it counts begins
 _LENGTH = struct.Struct(">i")
 _PLACE = struct.Struct(">qii")  # base offset, length, leader epoch
+_CHECKED_PLACE = struct.Struct(">qiibIhi")  # the same, version, checksum, …, last offset delta
 _CHECKED_FROM = 21
 _CHECKED_HEADER = struct.Struct(">hiqqqhii")
 _CHECKSUM_AT = 17
 _CHECKSUM = struct.Struct(">I")
 _ATTRIBUTES_AT = _CHECKED_FROM
 _MAX_TIMESTAMP_AT = 35
+_PRODUCER_AT = 43
+_PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
 
 _COMPRESSION = 0x07
 _LOG_APPEND_TIME = 0x08
@@ -59,6 +62,10 @@ _MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 
 class CorruptBatch(ValueError):
     """The bytes are not a batch: cut off, or changed since they were written."""
+
+
+class NoBatch(CorruptBatch):
+    """Too few bytes for a batch, or one of another version."""
 
 
 class MarkerKind(enum.IntEnum):
@@ -138,9 +145,22 @@ class Batch(NamedTuple):
         return self.base_timestamp_ms if self.attributes & _DELETE_HORIZON else None
 
     @property
-    def has_sequence(self) -> bool:
-        """Whether an idempotent producer sent it. Markers carry a producer id, and no sequence."""
+    def has_producer(self) -> bool:
+        """Whether it is of a producer with an id: idempotent, or in a transaction. So are markers,
+        which only end what others have written."""
         return self.producer_id != NO_PRODUCER_ID and not self.is_control
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether an idempotent producer sent it. What a coordinator writes in the name of one, a
+        group's offsets, has none."""
+        return self.has_producer and self.base_sequence != NO_SEQUENCE
+
+    @property
+    def may_be_sent(self) -> bool:
+        """Whether a client may have made it: markers are written by brokers alone, and who has an
+        id counts."""
+        return not self.is_control and self.has_producer == (self.base_sequence != NO_SEQUENCE)
 
     def placed(self, base_offset: int, leader_epoch: int) -> Batch:
         """The same batch at another place. The checksum does not cover the place."""
@@ -179,6 +199,14 @@ class Batch(NamedTuple):
         if reader.position != len(body):
             raise CorruptBatch(f"bytes after the last record of batch {self.base_offset}")
 
+    def readable_records(self) -> list[Record]:
+        """None of a batch whose records make no sense. Its checksum is right, so that is how a
+        client sent it: no damage, and nothing that a search or a compaction could use."""
+        try:
+            return list(self.records())
+        except CorruptBatch:
+            return []
+
     def marker(self) -> Marker | None:
         """What a control batch says of a transaction; None for other kinds of control."""
         record = next(self.records(), None)
@@ -198,18 +226,47 @@ class Batch(NamedTuple):
 def parse(data: bytes, position: int = 0) -> Batch:
     """The batch at `position`, its checksum compared. CorruptBatch if there is none."""
     if len(data) - position < HEADER_SIZE:
-        raise CorruptBatch(f"{len(data) - position} bytes are less than a header")
+        raise NoBatch(f"{len(data) - position} bytes are less than a header")
     fields: tuple[Any, ...] = _HEADER.unpack_from(data, position)
     length, magic, checksum = fields[1], fields[3], fields[4]
     end = position + LENGTH_END + length
     if length < HEADER_SIZE - LENGTH_END or end > len(data):
-        raise CorruptBatch(f"batch {fields[0]} says {length} bytes, which are not there")
+        raise NoBatch(f"batch {fields[0]} says {length} bytes, which are not there")
     if magic != MAGIC:
-        raise CorruptBatch(f"batch {fields[0]} is of version {magic}, not {MAGIC}")
+        raise NoBatch(f"batch {fields[0]} is of version {magic}, not {MAGIC}")
     if crc32c(memoryview(data)[position + _CHECKED_FROM : end]) != checksum:
         raise CorruptBatch(f"the checksum of batch {fields[0]} is wrong")
     whole = data if position == 0 and end == len(data) else bytes(data[position:end])
     return Batch._make((*fields, whole))
+
+
+def require_whole(data: bytes) -> None:
+    """That these are batches as they were written, one after the other, their offsets too: no
+    checksum covers those. CorruptBatch if not."""
+    view = memoryview(data)
+    position, size, next_offset = 0, len(data), 0
+    while position < size:
+        if size - position < HEADER_SIZE:
+            raise CorruptBatch(f"{size - position} bytes are less than a header")
+        base_offset, length, _, magic, checksum, _, delta = _CHECKED_PLACE.unpack_from(
+            data, position
+        )
+        end = position + LENGTH_END + length
+        if length < HEADER_SIZE - LENGTH_END or end > size or magic != MAGIC:
+            raise CorruptBatch(f"batch {base_offset} says {length} bytes of version {magic}")
+        if crc32c(view[position + _CHECKED_FROM : end]) != checksum:
+            raise CorruptBatch(f"the checksum of batch {base_offset} is wrong")
+        if base_offset < next_offset:
+            raise CorruptBatch(f"batch {base_offset} comes where {next_offset} should")
+        position, next_offset = end, base_offset + delta + 1
+
+
+def transactional_producer(data: bytes) -> tuple[int, int, int] | None:
+    """Producer id, epoch and first sequence of a batch that belongs to a transaction, without a
+    look at the rest. None for any other batch."""
+    if len(data) < HEADER_SIZE or not data[_ATTRIBUTES_AT + 1] & _TRANSACTIONAL:
+        return None
+    return _PRODUCER.unpack_from(data, _PRODUCER_AT)
 
 
 def parse_all(data: bytes) -> list[Batch]:
@@ -283,6 +340,23 @@ def build(
     )
     checked = header + compressed(compression, bytes(body))
     place = _PLACE.pack(first, len(checked) + _CHECKED_FROM - LENGTH_END, leader_epoch)
+    return parse(place + struct.pack(">bI", MAGIC, crc32c(checked)) + checked)
+
+
+def recompressed(batch: Batch, kind: Compression) -> Batch:
+    """The same records, compressed in another way."""
+    try:
+        body = decompressed(batch.compression, batch.data[HEADER_SIZE:])
+    except CannotDecompress as error:
+        raise CorruptBatch(f"batch {batch.base_offset}: {error}") from error
+    attributes = batch.attributes & ~_COMPRESSION | kind
+    checked = (
+        struct.pack(">h", attributes)
+        + batch.data[_ATTRIBUTES_AT + 2 : HEADER_SIZE]
+        + compressed(kind, body)
+    )
+    length = len(checked) + _CHECKED_FROM - LENGTH_END
+    place = _PLACE.pack(batch.base_offset, length, batch.leader_epoch)
     return parse(place + struct.pack(">bI", MAGIC, crc32c(checked)) + checked)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lossless.log.batch import Batch, Record, build
+from lossless.log.compression import Compression
 from lossless.log.index import AbortedTransaction
 from lossless.log.producers import Producers
 
@@ -43,7 +44,8 @@ class Compaction:
         latest: dict[bytes, int] = {}
         for batch in batches:
             if not batch.is_control and not _is_aborted(batch, aborted):
-                latest.update((r.key, r.offset) for r in batch.records() if r.key is not None)
+                records = batch.readable_records()
+                latest.update((r.key, r.offset) for r in records if r.key is not None)
         return cls(
             latest=latest,
             aborted=aborted,
@@ -56,7 +58,7 @@ class Compaction:
         """What is left of a batch: itself, a smaller one with the same range, or nothing."""
         if batch.is_control:
             return batch
-        records = [] if _is_aborted(batch, self.aborted) else list(batch.records())
+        records = [] if _is_aborted(batch, self.aborted) else batch.readable_records()
         kept = [record for record in records if self._stays(record, batch)]
         if not kept and not self._is_last_of_its_producer(batch):
             return None
@@ -72,7 +74,7 @@ class Compaction:
             producer_id=batch.producer_id,
             producer_epoch=batch.producer_epoch,
             base_sequence=batch.base_sequence,
-            compression=batch.compression,
+            compression=batch.compression if kept else Compression.NONE,
             transactional=batch.is_transactional,
             log_append_time_ms=batch.max_timestamp_ms if batch.has_log_append_time else None,
             delete_horizon_ms=horizon_ms if has_tombstone else None,

@@ -2,17 +2,22 @@
 
 A log keeps batches as they came. Only whoever looks at records comes here: compaction, and the
 search for a time within a batch.
+
+A few bytes may stand for gigabytes, in zstd for 32,000 times as many. Nobody looks at more than
+`BODY_BYTES_MAX`, whatever a batch says that it is.
 """
 
 from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import cramjam
 
 ZSTD_LEVEL = 3  # Kafka's default
+BODY_BYTES_MAX = 64 << 20
 
 # Java's snappy library cuts its input into blocks, each with its length before it.
 _XERIAL = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)  # version, compatible version
@@ -25,6 +30,9 @@ _LZ4_FRAME = bytes.fromhex("04224d18 60 40 82")
 _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_LENGTH = struct.Struct("<I")
 _LZ4_STORED = 0x80000000  # the block is as it was
+
+_FIRST_BYTES = 64 * 1024
+_IS_FULL = "failed to write whole buffer"  # as cramjam says it
 
 
 class Compression(enum.IntEnum):
@@ -59,15 +67,40 @@ def decompressed(kind: Compression, body: bytes) -> bytes:
             case Compression.NONE:
                 return body
             case Compression.GZIP:
-                return bytes(cramjam.gzip.decompress(body))
+                return _bounded(cramjam.gzip.decompress_into, body)
             case Compression.SNAPPY:
                 return _from_snappy(body)
             case Compression.LZ4:
-                return bytes(cramjam.lz4.decompress(body))
+                return _bounded(cramjam.lz4.decompress_into, body)
             case _:
-                return bytes(cramjam.zstd.decompress(body))
+                return _bounded(cramjam.zstd.decompress_into, body)
     except (cramjam.DecompressionError, struct.error) as error:
         raise CannotDecompress(f"not {kind.name.lower()}: {error}") from error
+
+
+def _bounded(decompress_into: Callable[[bytes, bytearray], Any], body: bytes) -> bytes:
+    """Into a space that grows until all of it fits, or is too much."""
+    size = min(max(_FIRST_BYTES, 8 * len(body)), BODY_BYTES_MAX)
+    while True:
+        space = bytearray(size)
+        try:
+            written = decompress_into(body, space)
+        except cramjam.DecompressionError as error:
+            if _IS_FULL not in str(error):
+                raise
+            if size == BODY_BYTES_MAX:
+                raise CannotDecompress(f"more than {BODY_BYTES_MAX} bytes") from error
+            size = min(4 * size, BODY_BYTES_MAX)
+        else:
+            return bytes(memoryview(space)[:written])
+
+
+def _snappy_block(block: bytes) -> bytes:
+    """A block says in front how much it is."""
+    size = cramjam.snappy.decompress_raw_len(block)
+    if size > BODY_BYTES_MAX:
+        raise CannotDecompress(f"{size} bytes are more than {BODY_BYTES_MAX}")
+    return bytes(cramjam.snappy.decompress_raw(block))
 
 
 def _snappy_blocks(body: bytes) -> Iterator[bytes]:
@@ -93,14 +126,18 @@ def _lz4_frame(body: bytes) -> Iterator[bytes]:
 def _from_snappy(body: bytes) -> bytes:
     """Blocks as Java's clients write them, or a single one without a frame, as librdkafka does."""
     if not body.startswith(_XERIAL[:8]):
-        return bytes(cramjam.snappy.decompress_raw(body))
+        return _snappy_block(body)
     position = len(_XERIAL)
-    blocks = []
+    blocks: list[bytes] = []
+    unpacked = 0
     while position < len(body):
         (size,) = _BLOCK_LENGTH.unpack_from(body, position)
         if size <= 0:
             raise CannotDecompress(f"not snappy: a block of {size} bytes")
         position += _BLOCK_LENGTH.size
-        blocks.append(bytes(cramjam.snappy.decompress_raw(body[position : position + size])))
+        blocks.append(_snappy_block(body[position : position + size]))
+        unpacked += len(blocks[-1])
+        if unpacked > BODY_BYTES_MAX:
+            raise CannotDecompress(f"more than {BODY_BYTES_MAX} bytes")
         position += size
     return b"".join(blocks)

@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 from lossless.log.store import StoreFailed
 
 _REPLACEMENT = ".new"  # what a replacement is called until it is whole
+ASIDE = ".damaged-"  # what a folder is called that was set aside, with a number
+
+# One thread for all logs of a process: they share a disk.
+_flusher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flush")
 
 
 class FileStore:
-    """A folder. Keeps the files that it has used open until `close`."""
+    """A folder. Keeps the files that it has used open until `close`.
+
+    What flushes later has descriptors of its own, and only files that it replaces or removes are
+    waited for.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._open: dict[str, int] = {}
+        self._later: Future[None] | None = None
+        self._later_names: frozenset[str] = frozenset()
         with _refusals(str(folder)):
             folder.mkdir(parents=True, exist_ok=True)
             for left in folder.glob(f"*{_REPLACEMENT}"):
                 left.unlink()
 
+    def __str__(self) -> str:
+        return str(self._folder)
+
     def names(self) -> list[str]:
+        self._wait()
         with _refusals(str(self._folder)):
             return sorted(os.listdir(self._folder))
 
@@ -51,6 +67,43 @@ class FileStore:
             if descriptor is not None:
                 os.fdatasync(descriptor)
 
+    def flush_later(self, names: Sequence[str], then: Mapping[str, bytes | None]) -> None:
+        self._wait()
+        with _refusals(str(self._folder)):
+            used = [self._descriptor(name, create=False) for name in names]
+            own = [os.dup(descriptor) for descriptor in used if descriptor is not None]
+        for name in then:
+            self._close(name)
+        self._later_names = frozenset(then)
+        self._later = _flusher.submit(self._flush_and_change, own, then)
+
+    def has_flushed(self) -> bool:
+        if self._later is not None and not self._later.done():
+            return False
+        self._wait()
+        return True
+
+    def _flush_and_change(self, descriptors: list[int], then: Mapping[str, bytes | None]) -> None:
+        """In the other thread: it touches nothing of this object but the folder's name."""
+        with _refusals(str(self._folder)):
+            try:
+                for descriptor in descriptors:
+                    os.fdatasync(descriptor)
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+            for name, data in then.items():
+                if data is None:
+                    (self._folder / name).unlink(missing_ok=True)
+                else:
+                    self._put(name, data)
+            self._flush_folder()
+
+    def _wait(self) -> None:
+        later, self._later = self._later, None
+        if later is not None:
+            later.result()
+
     def truncate(self, name: str, size: int) -> None:
         with _refusals(name):
             descriptor = self._descriptor(name, create=False)
@@ -59,34 +112,60 @@ class FileStore:
                 os.fdatasync(descriptor)
 
     def replace(self, name: str, data: bytes) -> None:
-        new = self._folder / f"{name}{_REPLACEMENT}"
+        self._wait_for(name)
         with _refusals(name):
-            try:
-                with new.open("wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-            except OSError:
-                new.unlink(missing_ok=True)
-                raise
+            self._put(name, data)
             self._close(name)
-            os.replace(new, self._folder / name)
             self._flush_folder()
 
+    def _put(self, name: str, data: bytes) -> None:
+        new = self._folder / f"{name}{_REPLACEMENT}"
+        try:
+            with new.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            new.unlink(missing_ok=True)
+            raise
+        os.replace(new, self._folder / name)
+
     def remove(self, name: str) -> None:
+        self._wait_for(name)
         with _refusals(name):
             self._close(name)
             (self._folder / name).unlink(missing_ok=True)
             self._flush_folder()
 
+    def set_aside(self) -> None:
+        """The folder gets another name, next to this one."""
+        self.close()
+        with _refusals(str(self._folder)):
+            names = (self._folder.with_name(f"{self._folder.name}{ASIDE}{n}") for n in count(1))
+            self._folder.rename(next(name for name in names if not name.exists()))
+            self._folder.mkdir()
+            _flush_folder(self._folder.parent)
+
+    def destroy(self) -> None:
+        self.close()
+        with _refusals(str(self._folder)):
+            self._folder.rmdir()
+
     def close(self) -> None:
+        with suppress(StoreFailed):  # whoever opens this next recovers
+            self._wait()
         for name in list(self._open):
             self._close(name)
+
+    def _wait_for(self, name: str) -> None:
+        if self._later is not None and name in self._later_names:
+            self._wait()
 
     def _descriptor(self, name: str, *, create: bool) -> int | None:
         descriptor = self._open.get(name)
         if descriptor is not None:
             return descriptor
+        self._wait_for(name)
         path = self._folder / name
         if not create and not path.exists():
             return None
@@ -103,12 +182,16 @@ class FileStore:
             os.close(descriptor)
 
     def _flush_folder(self) -> None:
-        """A name is on disk when its folder is."""
-        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _flush_folder(self._folder)
+
+
+def _flush_folder(folder: Path) -> None:
+    """A name is on disk when its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -10,10 +10,36 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import islice, takewhile
+from operator import lt
 from typing import NamedTuple
 
 from lossless.log.batch import NO_TIMESTAMP
 from lossless.log.store import Store
+
+
+def _entries(store: Store, name: str, entry: struct.Struct) -> bytes | None:
+    """None: half of one is at the end, and nobody knows how many are missing."""
+    data = store.read(name, 0, store.size(name))
+    return None if len(data) % entry.size else data
+
+
+def _columns(entry: struct.Struct, data: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of the two that an entry has. An index has a hundred thousand entries: no loop of ours."""
+    first, second = zip(*entry.iter_unpack(data), strict=True) if data else ((), ())
+    return first, second
+
+
+def _count_below(relative: Sequence[int], base_offset: int, end_offset: int | None) -> int | None:
+    """Of the offsets that come before the first at or above `end_offset`; None: all."""
+    if end_offset is None:
+        return None
+    return sum(1 for _ in takewhile((end_offset - base_offset).__gt__, relative))
+
+
+def _rise(numbers: Sequence[int]) -> bool:
+    return all(map(lt, numbers, islice(numbers, 1, None)))
 
 
 class OffsetIndex:
@@ -26,19 +52,28 @@ class OffsetIndex:
         self._offsets = array("q")
         self._positions = array("q")
 
-    def load(self, segment_size: int) -> bool:
-        """False when it cannot be trusted: cut off, out of order, or beyond the segment."""
-        data = self._store.read(self._name, 0, self._store.size(self._name))
-        if len(data) % self._entry.size:
+    def load(self, segment_size: int, end_offset: int | None = None) -> bool:
+        """Entries below `end_offset`, if one is given: then the rest is dropped. False when it
+        cannot be trusted: cut off, out of order, or beyond the segment."""
+        data = _entries(self._store, self._name, self._entry)
+        if data is None:
             return False
-        offset = position = -1
-        for relative, place in self._entry.iter_unpack(data):
-            if relative <= offset or not position < place < segment_size:
-                return False
-            offset, position = relative, place
-            self._offsets.append(self._base_offset + offset)
-            self._positions.append(position)
+        relative, positions = _columns(self._entry, data)
+        kept = _count_below(relative, self._base_offset, end_offset)
+        relative, positions = relative[:kept], positions[:kept]
+        if not (_rise(relative) and _rise(positions)):
+            return False
+        if positions and positions[-1] >= segment_size:
+            return False
+        self._offsets = array("q", map(self._base_offset.__add__, relative))
+        self._positions = array("q", positions)
+        if end_offset is not None:
+            self.truncate(end_offset)
         return True
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._offsets
 
     def append(self, offset: int, position: int) -> None:
         self._store.append(self._name, self._entry.pack(offset - self._base_offset, position))
@@ -66,9 +101,6 @@ class OffsetIndex:
         del self._offsets[kept:]
         del self._positions[kept:]
 
-    def flush(self) -> None:
-        self._store.flush(self._name)
-
 
 class TimeIndex:
     """The largest timestamp so far, and the offset that has it."""
@@ -82,18 +114,24 @@ class TimeIndex:
         self._timestamps = array("q")
         self._offsets = array("q")
 
-    def load(self) -> bool:
-        data = self._store.read(self._name, 0, self._store.size(self._name))
-        if len(data) % self._entry.size:
+    def load(self, end_offset: int | None = None) -> bool:
+        data = _entries(self._store, self._name, self._entry)
+        if data is None:
             return False
-        timestamp_ms, offset = None, -1
-        for found_ms, relative in self._entry.iter_unpack(data):
-            if (timestamp_ms is not None and found_ms <= timestamp_ms) or relative <= offset:
-                return False
-            timestamp_ms, offset = found_ms, relative
-            self._timestamps.append(found_ms)
-            self._offsets.append(self._base_offset + offset)
+        timestamps, relative = _columns(self._entry, data)
+        kept = _count_below(relative, self._base_offset, end_offset)
+        timestamps, relative = timestamps[:kept], relative[:kept]
+        if not (_rise(timestamps) and _rise(relative)):
+            return False
+        self._timestamps = array("q", timestamps)
+        self._offsets = array("q", map(self._base_offset.__add__, relative))
+        if end_offset is not None:
+            self.truncate(end_offset)
         return True
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._offsets
 
     def append(self, timestamp_ms: int, offset: int) -> None:
         """Only if it is later than all before: the first place with a time is what is asked for."""
@@ -120,9 +158,6 @@ class TimeIndex:
         del self._timestamps[kept:]
         del self._offsets[kept:]
 
-    def flush(self) -> None:
-        self._store.flush(self._name)
-
 
 class AbortedTransaction(NamedTuple):
     """Whose records, in what range, a reader of committed records has to leave out."""
@@ -142,17 +177,21 @@ class AbortedIndex:
         self._name = name
         self._entries: list[AbortedTransaction] = []
 
-    def load(self) -> bool:
-        data = self._store.read(self._name, 0, self._store.size(self._name))
-        if len(data) % self._entry.size:
+    def load(self, end_offset: int | None = None) -> bool:
+        data = _entries(self._store, self._name, self._entry)
+        if data is None:
             return False
         for version, *fields in self._entry.iter_unpack(data):
             entry = AbortedTransaction(*fields)
+            if end_offset is not None and entry.last_offset >= end_offset:
+                break
             if version != self._version or (
                 self._entries and entry.last_offset <= self._entries[-1].last_offset
             ):
                 return False
             self._entries.append(entry)
+        if end_offset is not None:
+            self.truncate(end_offset)
         return True
 
     def append(self, entry: AbortedTransaction) -> None:
@@ -171,6 +210,3 @@ class AbortedIndex:
         kept = bisect_left(self._entries, offset, key=lambda entry: entry.last_offset)
         self._store.truncate(self._name, kept * self._entry.size)
         del self._entries[kept:]
-
-    def flush(self) -> None:
-        self._store.flush(self._name)

@@ -7,12 +7,23 @@
     compact     keeps the last record of every key (compaction.py)
     flush       what is written becomes what a loss of power cannot take
 
+A segment that is closed, and every few megabytes, is flushed beside the work (Store.flush_later):
+so a log that was killed has little to read when it is opened, however large it is. Kafka flushes
+what it closes, reads the last segment as a whole, and leaves the rest to the system.
+
 Files beside those of the segments
     leader-epoch-checkpoint      the first offset of every leader epoch
     log-start-offset             once records were deleted before the first segment's end
     recovery-point               everything below was flushed
     clean-shutdown               closed properly: nothing needs recovery
     00000000000000004711.snapshot    producers as of that offset
+    damaged                      what was found; the log does not open any more
+
+Damage
+What was flushed and is not what was written is found when it is read from a closed segment, before
+anybody gets it, or when a log is opened and has to read it. (To read all of it at every start would
+take minutes.) Then the log is marked, and DamagedLog says so. Whoever has a log that others have
+too sets it aside before the next start (Store.set_aside) and fetches it anew.
 
 Invariants
 - Offsets rise from batch to batch; segments follow each other without a gap that a crash made.
@@ -27,11 +38,13 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from lossless.log.batch import NO_TIMESTAMP, Batch, Marker, Record, build_marker
+from lossless.log.batch import NO_TIMESTAMP, Batch, CorruptBatch, Marker, Record, build_marker
 from lossless.log.compaction import Compaction
 from lossless.log.index import AbortedTransaction
 from lossless.log.leader_epochs import EpochEnd, LeaderEpochs
@@ -44,8 +57,10 @@ EPOCHS = "leader-epoch-checkpoint"
 LOG_START = "log-start-offset"
 RECOVERY_POINT = "recovery-point"
 CLEAN = "clean-shutdown"
+DAMAGED = "damaged"
 SNAPSHOT_SUFFIX = ".snapshot"
 RECALLED_BYTES = 4 << 20
+UNFLUSHED_BYTES_MAX = 16 << 20  # then a flush begins; a log that was killed reads about as much
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +93,17 @@ class UnexpectedOffset(ValueError):
     """A leader's batch that does not follow what this log has."""
 
 
+class DamagedLog(CorruptBatch):
+    """What was flushed is not what was written: nothing of this log is to be served any more."""
+
+
+def is_damaged(store: Store) -> bool:
+    """Whether somebody found damage here."""
+    return DAMAGED in store.names()
+
+
 class Log:
-    """Opening recovers: whatever a crash left in the store, this makes a log of it. CorruptBatch
+    """Opening recovers: whatever a crash left in the store, this makes a log of it. DamagedLog
     if what was flushed is damaged: such a replica is to be fetched anew, not shortened."""
 
     def __init__(self, store: Store, config: LogConfig | None = None, rules: Rules = RULES) -> None:
@@ -89,7 +113,12 @@ class Log:
         self.producers = Producers()
         self._undecided: list[CompletedTransaction] = []  # markers above the high watermark
         self._segments: list[Segment] = []
-        self._open()
+        self._compacted_to = 0
+        self._unflushed_bytes = 0
+        self._flushing_to: int | None = None
+        self._passing_snapshots: list[str] = []  # of a flush: the next one replaces them
+        with self._watched():
+            self._open()
 
     # What there is
 
@@ -101,6 +130,11 @@ class Log:
     @property
     def size(self) -> int:
         return sum(segment.size for segment in self._segments)
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """Of all records; NO_TIMESTAMP if there are none."""
+        return max(segment.max_timestamp_ms for segment in self._segments)
 
     @property
     def segment_base_offsets(self) -> list[int]:
@@ -141,6 +175,10 @@ class Log:
         self._write(placed, now_ms)
         return Appended(placed.base_offset, placed.last_offset)
 
+    def append_decided(self, batch: Batch, *, leader_epoch: int, now_ms: int) -> None:
+        """As the leader, what its own coordinator wrote: nothing about it is in doubt."""
+        self._write(batch.placed(self.log_end_offset, leader_epoch), now_ms)
+
     def append_marker(
         self,
         marker: Marker,
@@ -179,6 +217,9 @@ class Log:
             self._store.replace(EPOCHS, self._epochs.encode())
         self._segments[-1].append(batch)
         self._apply(batch, self._segments[-1])
+        self._unflushed_bytes += len(batch.data)
+        if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
+            self._flush_later()
 
     def _apply(self, batch: Batch, segment: Segment | None) -> None:
         """Tells the producers; what was aborted goes into the segment's index, if one is given."""
@@ -207,7 +248,9 @@ class Log:
 
     def _roll(self, base_offset: int) -> None:
         self._take_snapshot()
+        self._segments[-1].complete()
         self._segments.append(self._segment(base_offset))
+        self._unflushed_bytes = UNFLUSHED_BYTES_MAX  # what is closed is flushed at the next chance
 
     # Reading
 
@@ -216,14 +259,18 @@ class Log:
         least one if there is one, even if it is larger than `bytes_max`."""
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
-        for segment in self._segments_from(offset):
-            if found := segment.read(offset, end_offset, bytes_max):
-                return found
+        active = self._segments[-1]
+        with self._watched():
+            for segment in self._segments_from(offset):
+                is_closed = segment is not active
+                if found := segment.read(offset, end_offset, bytes_max, is_checked=is_closed):
+                    return found
         return b""
 
     def batches(self, offset: int = 0) -> Iterator[Batch]:
-        for segment in self._segments_from(offset):
-            yield from segment.batches(offset)
+        with self._watched():
+            for segment in self._segments_from(offset):
+                yield from segment.batches(offset)
 
     def aborted_between(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions with records in the range. Their markers may lie beyond it."""
@@ -235,11 +282,12 @@ class Log:
 
     def first_at_or_after(self, timestamp_ms: int) -> Record | None:
         """The first record in the log that is at least so late."""
-        for segment in self._segments:
-            for batch in segment.at_or_after(timestamp_ms):
-                for record in batch.records():
-                    if record.timestamp_ms >= timestamp_ms and record.offset >= self._start:
-                        return record
+        with self._watched():
+            for segment in self._segments:
+                for batch in segment.at_or_after(timestamp_ms):
+                    for record in batch.readable_records():
+                        if record.timestamp_ms >= timestamp_ms and record.offset >= self._start:
+                            return record
         return None
 
     def _segments_from(self, offset: int) -> list[Segment]:
@@ -316,6 +364,11 @@ class Log:
             self.delete_before(start)
         self.producers.remove_expired(now_ms, self.config.producer_id_expiration_ms)
 
+    @property
+    def has_more_to_compact(self) -> bool:
+        """Whether a segment was closed since the last time."""
+        return len(self._segments) > 1 and self._segments[-1].base_offset > self._compacted_to
+
     def compact(self, *, now_ms: int, high_watermark: int) -> None:
         """Of every key the last record stays, in all that is closed, decided and flushed."""
         end = min(self.last_stable_offset(high_watermark), self.recovery_point)
@@ -325,21 +378,28 @@ class Log:
             if following.base_offset <= end
         ]
         compaction = Compaction.of(
-            (batch for segment in closed for batch in segment.batches(self._start)),
+            self._batches_of(closed),
             self.aborted_between(self._start, end),
             self.producers,
             now_ms=now_ms,
             delete_retention_ms=self.config.delete_retention_ms,
         )
+        self._compacted_to = self._segments[-1].base_offset
         self._move_start(self._start)  # the first segment may go, and says where the log starts
         for segment in closed:
-            batches = list(segment.batches(self._start))
+            with self._watched():
+                batches = list(segment.batches(self._start))
             left = [batch for batch in map(compaction.apply, batches) if batch is not None]
             if not left:
                 self._segments.remove(segment)
                 segment.remove()
             elif left != batches:
                 segment.rewrite(left)
+
+    def _batches_of(self, segments: list[Segment]) -> Iterator[Batch]:
+        with self._watched():
+            for segment in segments:
+                yield from segment.batches(self._start)
 
     def _is_old(self, segment: Segment, now_ms: int) -> bool:
         retention_ms = self.config.retention_ms
@@ -358,27 +418,74 @@ class Log:
             segment.flush()
         self._set_recovery_point(self.log_end_offset)
 
+    @property
+    def recovery_point(self) -> int:
+        """Everything below was flushed."""
+        if self._flushing_to is not None and self._store.has_flushed():
+            self._recovery_point, self._flushing_to = self._flushing_to, None
+        return self._recovery_point
+
+    def _flush_later(self) -> None:
+        """Everything written so far, with the producers as of here, beside the work. While one such
+        flush is under way there is no other; the first append after it asks again."""
+        if not self._store.has_flushed():
+            return
+        end = self.log_end_offset
+        snapshot = file_name(end, SNAPSHOT_SUFFIX)
+        then: dict[str, bytes | None] = {
+            snapshot: self.producers.encode(),
+            RECOVERY_POINT: str(end).encode(),
+        }
+        then.update((name, None) for name in self._passing_snapshots if name != snapshot)
+        segments = self._segments_from(self.recovery_point)
+        self._segments[-1].complete()
+        self._store.flush_later([name for one in segments for name in one.names], then)
+        self._flushing_to, self._unflushed_bytes = end, 0
+        self._passing_snapshots = [snapshot]
+
     def close(self) -> None:
         self.flush()
+        self._segments[-1].complete()
         self._take_snapshot()
         self._store.replace(CLEAN, b"")
+
+    def destroy(self) -> None:
+        """The partition is gone, or no longer kept here."""
+        for name in self._store.names():
+            self._store.remove(name)
+        self._store.destroy()
 
     def _take_snapshot(self) -> None:
         name = file_name(self.log_end_offset, SNAPSHOT_SUFFIX)
         self._store.replace(name, self.producers.encode())
 
     def _set_recovery_point(self, offset: int) -> None:
-        self.recovery_point = offset
+        self._recovery_point = offset
+        self._flushing_to = None
+        self._unflushed_bytes = 0
         self._store.replace(RECOVERY_POINT, str(offset).encode())
 
     def _move_start(self, offset: int) -> None:
         self._start = offset
         self._store.replace(LOG_START, str(offset).encode())
 
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Around whatever reads: damage is marked before anybody hears of it."""
+        try:
+            yield
+        except DamagedLog:
+            raise
+        except CorruptBatch as error:
+            self._store.replace(DAMAGED, str(error).encode())
+            raise DamagedLog(f"{self._store}: {error}") from error
+
     # Opening
 
     def _open(self) -> None:
         names = self._store.names()
+        if DAMAGED in names:
+            raise DamagedLog(f"{self._store}: {self._all(DAMAGED).decode()}")
         is_clean = CLEAN in names
         self._store.remove(CLEAN)
         epochs = LeaderEpochs.decode(
@@ -388,42 +495,62 @@ class Log:
         bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
         start, flushed = self._number(LOG_START), self._number(RECOVERY_POINT)
         self._start = start if start is not None else bases[0] if bases else 0
-        self.recovery_point = flushed or 0
+        self._recovery_point = flushed or 0
         # Who does not know what was flushed cannot tell a gap of compaction from one of a crash.
-        recovered = self._open_segments(bases, is_clean=is_clean, may_gap=flushed is None)
+        recovered = self._open_segments(
+            bases, frozenset(names), is_clean=is_clean, may_gap=flushed is None
+        )
         while len(self._segments) > 1 and self._segments[0].next_offset <= self._start:
             self._segments.pop(0).remove()
         if not self._segments or self.log_end_offset < self._start:
             self.start_anew(self._start)
             return
-        if epochs is None:
+        end = self.log_end_offset
+        if epochs is None and end > self._start:
             for batch in self.batches():
                 self._assign(batch)
-        end = self.log_end_offset
+            self._store.replace(EPOCHS, self._epochs.encode())
         self._epochs.truncate_from_start(self._start)
         self._epochs.truncate_from_end(end)
         is_flushed_to = self.recovery_point if self._rules.recovery_point_after_flush else end
         self._set_recovery_point(min(is_flushed_to, end))
         self._remove_snapshots(above=end)
+        starts = self.segment_base_offsets
+        self._passing_snapshots = [
+            file_name(offset, SNAPSHOT_SUFFIX)
+            for offset in self._snapshots()
+            if offset not in starts
+        ]
         # Up to there the indexes of aborted transactions are whole.
-        indexed = next((s.base_offset for s in self._segments if s in recovered), end)
+        indexed = min((recovered[s] for s in self._segments if s in recovered), default=end)
         self._replay(self._load_snapshot(indexed), recovered)
+        self._unflushed_bytes = sum(
+            s.size for s in self._segments_from(self.recovery_point) if s in recovered
+        )
 
-    def _open_segments(self, bases: list[int], *, is_clean: bool, may_gap: bool) -> list[Segment]:
-        """Opens or recovers each; what follows a segment that lost its end is removed."""
-        recovered = []
+    def _open_segments(
+        self, bases: list[int], names: AbstractSet[str], *, is_clean: bool, may_gap: bool
+    ) -> dict[Segment, int]:
+        """Opens or recovers each; what follows a segment that lost its end is removed. Those whose
+        indexes are new, and from which offset on."""
+        recovered = {}
         for number, base_offset in enumerate(bases):
             segment = self._segment(base_offset)
             self._segments.append(segment)
             following = bases[number + 1] if number + 1 < len(bases) else None
             is_whole = is_clean or (following is not None and following <= self.recovery_point)
-            if is_whole and segment.load():
+            if is_whole and segment.load(names):
                 continue
-            recovered.append(segment)
             if is_whole:
                 segment.rebuild()
+                recovered[segment] = base_offset
                 continue
-            cut = segment.recover(self._assign, flush=self._rules.recovery_point_after_flush)
+            cut, recovered[segment] = segment.recover(
+                self._assign,
+                names,
+                flushed_to=self.recovery_point,
+                flush=self._rules.recovery_point_after_flush,
+            )
             has_gap = following not in (None, segment.next_offset)
             if cut or (has_gap and not may_gap):
                 for lost in bases[number + 1 :]:
@@ -437,14 +564,15 @@ class Log:
     def _assign(self, batch: Batch) -> None:
         self._epochs.assign(batch.leader_epoch, batch.base_offset)
 
-    def _replay(self, start: int, indexed: list[Segment] | None = None) -> None:
+    def _replay(self, start: int, indexed: dict[Segment, int] | None = None) -> None:
         """Tells the producers everything from `start` on; segments in `indexed` lost their index
-        of aborted transactions."""
+        of aborted transactions from an offset on."""
         self._undecided = []
         for segment in self._segments_from(start):
-            target = segment if segment in (indexed or []) else None
+            index_from = (indexed or {}).get(segment)
             for batch in segment.batches(start):
-                self._apply(batch, target)
+                is_new = index_from is not None and batch.base_offset >= index_from
+                self._apply(batch, segment if is_new else None)
 
     def _load_snapshot(self, offset_max: int) -> int:
         """The newest snapshot up to an offset that can be trusted: where to go on from."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from lossless.log.store import StoreFailed
 
@@ -20,6 +20,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._files: dict[str, _File] = {}
+        self.aside: list[dict[str, bytes]] = []
         self.capacity: int | None = None  # bytes in all files; None: no end
         self.has_failed = False
 
@@ -48,6 +49,19 @@ class MemoryStore:
         if file is not None:
             file.flushed = len(file.data)
 
+    def flush_later(self, names: Sequence[str], then: Mapping[str, bytes | None]) -> None:
+        """At once: what a loss of power takes from a log that is late it takes from any."""
+        for name in names:
+            self.flush(name)
+        for name, data in then.items():
+            if data is None:
+                self.remove(name)
+            else:
+                self.replace(name, data)
+
+    def has_flushed(self) -> bool:
+        return True
+
     def truncate(self, name: str, size: int) -> None:
         self._check(name)
         file = self._files.get(name)
@@ -65,6 +79,14 @@ class MemoryStore:
     def remove(self, name: str) -> None:
         self._check(name)
         self._files.pop(name, None)
+
+    def set_aside(self) -> None:
+        self._check("the folder")
+        self.aside.append({name: bytes(file.data) for name, file in self._files.items()})
+        self._files = {}
+
+    def destroy(self) -> None:
+        self._check("the folder")
 
     def _check(self, name: str) -> None:
         if self.has_failed:

@@ -118,6 +118,9 @@ class Producers:
     def get(self, producer_id: int) -> Producer | None:
         return self._by_id.get(producer_id)
 
+    def items(self) -> Iterable[tuple[int, Producer]]:
+        return self._by_id.items()
+
     # The leader's questions
 
     def check(self, batch: Batch) -> Duplicate | Refusal | None:
@@ -160,11 +163,12 @@ class Producers:
         if batch.is_control:
             marker = batch.marker()
             return None if marker is None else self._apply_marker(batch, marker)
-        if batch.has_sequence:
+        if batch.has_producer:
             known = self._by_id.setdefault(batch.producer_id, Producer())
             known.continue_as(batch.producer_epoch)
             known.last_timestamp_ms = batch.max_timestamp_ms
-            known.batches.append(_sent(batch))
+            if batch.has_sequence:
+                known.batches.append(_sent(batch))
             if batch.is_transactional and known.transaction_first_offset is None:
                 known.transaction_first_offset = batch.base_offset
         return None

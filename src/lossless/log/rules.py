@@ -33,6 +33,9 @@ class Rules:
     epoch_kept_after_empty_fetch: bool = True  # KAFKA-15510: else divergence goes unseen
     high_watermark_from_log_start: bool = True  # KAFKA-9491: else it lies before the log's start
 
+    # Groups
+    commit_checks_generation: bool = True  # C13: else a member that was replaced undoes commits
+
     # The log
     empty_epochs_forgotten: bool = True  # KAFKA-10706: else a follower truncates for ever
     batches_recalled: bool = True  # ours: else a restart forgets four batches of five

@@ -5,16 +5,20 @@
     00000000000000004711.timeindex    time to offset
     00000000000000004711.txnindex     aborted transactions
 
-The batches are the truth. After an unclean stop they are read from the start up to the first that
-is not whole, the file is cut there, and the indexes are written anew. Damage in what was flushed is
-no crash's doing: then nothing is cut, and the log does not open.
+The batches are the truth. After an unclean stop those that were not flushed are read up to the
+first that is not whole, the file is cut there, and the indexes are written anew from there. Damage
+in what was flushed is no crash's doing: then nothing is cut, and the log does not open.
+
+A segment that is flushed has all its files, empty or not: of one that is missing nobody could tell
+what it said.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from itertools import dropwhile
+from collections.abc import Set as AbstractSet
+from itertools import chain, dropwhile
 from typing import NamedTuple
 
 from lossless.log.batch import (
@@ -24,16 +28,24 @@ from lossless.log.batch import (
     Batch,
     CorruptBatch,
     parse,
+    require_whole,
     size_at,
 )
 from lossless.log.index import AbortedIndex, OffsetIndex, TimeIndex
 from lossless.log.store import Store
 
 CHUNK_BYTES = 64 * 1024
+SCAN_BYTES = 1 << 20
 OFFSETS_MAX = 0x7FFFFFFF  # in one segment: the indexes count from its first
 LOG_SUFFIX = ".log"
+INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 
 _PLACE = struct.Struct(">qi11xi")  # base offset, length, …, last offset delta
+
+
+class Recovered(NamedTuple):
+    cut_bytes: int
+    indexed_to: int  # from there on, what was aborted is to be told anew
 
 
 class Place(NamedTuple):
@@ -66,53 +78,106 @@ class Segment:
 
     # Opening
 
-    def load(self) -> bool:
+    def load(self, names: AbstractSet[str]) -> bool:
         """After a clean stop, or of a segment that was flushed since it was last written. False
-        when an index cannot be trusted: then `recover` it."""
+        when an index is not among the store's `names` or cannot be trusted: then `rebuild` it."""
         self.size = self._store.size(self._name)
-        if not (self._offsets.load(self.size) and self._times.load() and self.aborted.load()):
+        if not (
+            self._has_indexes(names)
+            and self._offsets.load(self.size)
+            and self._times.load()
+            and self.aborted.load()
+            and self._times.is_empty == self._offsets.is_empty
+        ):
             return False
         self._read_end()
         return True
 
     def rebuild(self) -> None:
         """The indexes of a segment that was flushed, anew. CorruptBatch if it is not whole."""
+        self._start_over()
         if self._scan():
             raise CorruptBatch(f"{self._name} is damaged at {self.size}, though it was flushed")
+        self.complete()
 
-    def recover(self, visit: Callable[[Batch], None], *, flush: bool = True) -> int:
-        """Keeps what is whole, flushed from now on, and writes the indexes anew; how many bytes
-        were cut off. `visit` sees every batch that is kept, in order.
+    def recover(
+        self,
+        visit: Callable[[Batch], None],
+        names: AbstractSet[str],
+        *,
+        flushed_to: int = 0,
+        flush: bool = True,
+    ) -> Recovered:
+        """Keeps what is whole, flushed from now on, and indexes it. What was flushed, with its
+        indexes, is not read again; CorruptBatch if it is not whole. `visit` sees every batch that
+        was not, in order, and perhaps some before.
         """
-        cut = self._scan(visit)
-        if cut or flush:
+        indexed_to = flushed_to
+        cut = self._scan(visit) if self._resume(flushed_to, names) else None
+        if cut is None or (cut and self.next_offset < flushed_to):  # the indexes may be wrong
+            indexed_to = self.base_offset
+            self._start_over()
+            cut = self._scan(visit)
+        if flush and cut and self.next_offset < flushed_to:
+            raise CorruptBatch(f"{self._name} is damaged at {self.size}, though it was flushed")
+        if flush or cut:
             self._store.truncate(self._name, self.size)
-        return cut
+        return Recovered(cut, indexed_to)
 
-    def _scan(self, visit: Callable[[Batch], None] | None = None) -> int:
-        """Reads the batches from the start and indexes them; how many bytes are none at the end."""
+    def _resume(self, offset: int, names: AbstractSet[str]) -> bool:
+        """To go on from the last entry of the index below an offset. False: that cannot be."""
+        size = self._store.size(self._name)
+        if not (
+            offset > self.base_offset
+            and self._has_indexes(names)
+            and self._offsets.load(size, offset)
+            and self._times.load(offset)
+            and self.aborted.load(offset)
+            and self._times.is_empty == self._offsets.is_empty
+        ):
+            return False
+        self.size = size
+        self._read_first()
+        self.size = self._offsets.last_position
+        self.max_timestamp_ms, self._max_timestamp_offset = self._times.last
+        return True
+
+    def _has_indexes(self, names: AbstractSet[str]) -> bool:
+        return names >= {file_name(self.base_offset, suffix) for suffix in INDEX_SUFFIXES}
+
+    def _start_over(self) -> None:
         self.aborted.truncate(self.base_offset)
         self._drop_indexes()
         self._forget()
-        while (batch := self._whole_batch_at(self.size)) is not None:
+
+    def _scan(self, visit: Callable[[Batch], None] | None = None) -> int:
+        """Reads the batches from here on and indexes them; how many bytes are none at the end."""
+        size = self._store.size(self._name)
+        chunk, start = b"", self.size
+        while self.size < size:
+            try:
+                batch = parse(chunk, self.size - start)
+            except CorruptBatch:  # it may only be that the chunk ends
+                head = self._store.read(self._name, self.size, LENGTH_END)
+                wanted = size_at(head, 0) if len(head) == LENGTH_END else 0
+                chunk, start = (
+                    self._store.read(self._name, self.size, max(wanted, SCAN_BYTES)),
+                    self.size,
+                )
+                try:
+                    batch = parse(chunk)
+                except CorruptBatch:
+                    break
+            if batch.base_offset < self.next_offset:
+                break
             self._note(batch)
             if visit is not None:
                 visit(batch)
-        return self._store.size(self._name) - self.size
+        return size - self.size
 
     def _drop_indexes(self) -> None:
         self._offsets.truncate(self.base_offset)
         self._times.truncate(self.base_offset)
-
-    def _whole_batch_at(self, position: int) -> Batch | None:
-        start = self._store.read(self._name, position, LENGTH_END)
-        if len(start) < LENGTH_END:
-            return None
-        try:
-            batch = parse(self._store.read(self._name, position, max(0, size_at(start, 0))))
-        except CorruptBatch:
-            return None
-        return batch if batch.base_offset >= self.next_offset else None
 
     # Writing
 
@@ -138,11 +203,19 @@ class Segment:
             self.max_timestamp_ms = batch.max_timestamp_ms
             self._max_timestamp_offset = batch.last_offset
 
+    @property
+    def names(self) -> list[str]:
+        """Of its files."""
+        return [file_name(self.base_offset, suffix) for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES)]
+
     def flush(self) -> None:
-        self._store.flush(self._name)
-        self._offsets.flush()
-        self._times.flush()
-        self.aborted.flush()
+        for name in self.names:
+            self._store.flush(name)
+
+    def complete(self) -> None:
+        """Whatever has no entry yet is a file all the same."""
+        for suffix in INDEX_SUFFIXES:
+            self._store.append(file_name(self.base_offset, suffix), b"")
 
     def truncate(self, offset: int) -> None:
         """Keeps the batches that end before `offset`."""
@@ -171,8 +244,8 @@ class Segment:
             self._note(batch)
 
     def remove(self) -> None:
-        for suffix in (LOG_SUFFIX, ".index", ".timeindex", ".txnindex"):
-            self._store.remove(file_name(self.base_offset, suffix))
+        for name in self.names:
+            self._store.remove(name)
 
     def is_full_for(self, batch: Batch, bytes_max: int) -> bool:
         return self.size > 0 and (
@@ -182,9 +255,11 @@ class Segment:
 
     # Reading
 
-    def read(self, offset: int, end_offset: int, bytes_max: int) -> bytes:
+    def read(
+        self, offset: int, end_offset: int, bytes_max: int, *, is_checked: bool = False
+    ) -> bytes:
         """Whole batches from the one with `offset` up to `end_offset`; one even if it is larger
-        than `bytes_max`."""
+        than `bytes_max`. If they are to be checked, CorruptBatch says what is wrong with them."""
         start: int | None = None
         end = 0
         for place in self._places_from(offset):
@@ -196,17 +271,39 @@ class Segment:
             elif after - start > bytes_max:
                 break
             end = after
-        return b"" if start is None else self._store.read(self._name, start, end - start)
+        if start is None:
+            return b""
+        found = self._store.read(self._name, start, end - start)
+        if is_checked:
+            require_whole(found)
+        return found
 
     def batches(self, offset: int) -> Iterator[Batch]:
         """Every batch that does not end before `offset`."""
-        for place in self._places_from(offset):
-            yield parse(self._store.read(self._name, place.position, place.size))
+        place = next(self._places_from(offset), None)
+        if place is not None:
+            yield from self._batches_at(place.position)
+
+    def _batches_at(self, position: int) -> Iterator[Batch]:
+        while position < self.size:
+            chunk = self._store.read(self._name, position, SCAN_BYTES)
+            at = 0
+            while len(chunk) - at >= HEADER_SIZE:
+                size = size_at(chunk, at)
+                if at + size > len(chunk) and not at:  # larger than a chunk
+                    chunk = self._store.read(self._name, position, size)
+                elif at + size > len(chunk):
+                    break
+                batch = parse(chunk, at)
+                yield batch
+                at += len(batch.data)
+            if not at:
+                raise CorruptBatch(f"{self._name} ends at {position}, before it should")
+            position += at
 
     def tail(self, bytes_max: int) -> Iterator[Batch]:
         """The last batches, as far back as an entry of the index allows."""
-        for place in self._places(self._offsets.floor_position(self.size - bytes_max)):
-            yield parse(self._store.read(self._name, place.position, place.size))
+        yield from self._batches_at(self._offsets.floor_position(self.size - bytes_max))
 
     def at_or_after(self, timestamp_ms: int) -> Iterator[Batch]:
         """The batches with a record that late, in the order of the log."""
@@ -217,7 +314,13 @@ class Segment:
 
     def _places_from(self, offset: int) -> Iterator[Place]:
         """From the first batch that does not end before `offset`."""
-        places = self._places(self._offsets.floor(offset))
+        start = self._offsets.floor(offset)
+        places = self._places(start)
+        if start:
+            first = next(places)
+            if first.last_offset > offset:  # it would pass over what is asked for
+                raise CorruptBatch(f"the index of {self._name} is wrong about {start}")
+            places = chain((first,), places)
         return dropwhile(lambda place: place.last_offset < offset, places)
 
     def _places(self, position: int) -> Iterator[Place]:
@@ -245,6 +348,9 @@ class Segment:
             batch = parse(self._store.read(self._name, place.position, place.size))
             self.next_offset = batch.next_offset
             self._note_time(batch)
+        self._read_first()
+
+    def _read_first(self) -> None:
         first = next(self._places(0), None)
         if first is not None:
             batch = parse(self._store.read(self._name, 0, first.size))

@@ -3,10 +3,14 @@
 Two of them: `files.py` on a disk, `memory.py` for the simulator. What is *written* survives the
 death of the process; only what is *flushed* survives the loss of power. Everything but `append` is
 rare and flushed before it returns, so that only the tails of files are ever in doubt.
+
+A flush takes as long as the disk takes, and whoever appends has others to serve: `flush_later` is
+done beside it. One at a time; whatever would get in its way waits for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 
@@ -30,6 +34,14 @@ class Store(Protocol):
 
     def flush(self, name: str) -> None: ...
 
+    def flush_later(self, names: Sequence[str], then: Mapping[str, bytes | None]) -> None:
+        """Flushes what these files have now and then, in this order, replaces or (None) removes
+        those. A crash in between leaves any number of the first of these changes done."""
+
+    def has_flushed(self) -> bool:
+        """Whether the last `flush_later` is done. If it failed, StoreFailed says so here, or in
+        whatever waits for it."""
+
     def truncate(self, name: str, size: int) -> None: ...
 
     def replace(self, name: str, data: bytes) -> None:
@@ -37,3 +49,9 @@ class Store(Protocol):
 
     def remove(self, name: str) -> None:
         """Of a file that may not exist."""
+
+    def set_aside(self) -> None:
+        """All files go where people may look at them. The store is empty afterwards."""
+
+    def destroy(self) -> None:
+        """The folder itself, once it is empty. Nothing can be done with the store afterwards."""

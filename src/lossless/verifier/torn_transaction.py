@@ -1,8 +1,8 @@
 """Torn transaction: some of its records are there for readers of committed records, others not.
 
 Of a transaction that was committed, every record that did not fail has to be there. Of one whose
-end nobody was told of, all or none: once a reader of committed records has got one of them, it was
-committed. (Of an aborted one none, which is for `aborted_read.py`.)
+end nobody was told of, all or none, whatever failed: once a reader of committed records has got one
+of them, it was committed. (Of an aborted one none, which is for `aborted_read.py`.)
 
 A record is not there if it is gone (`fate.py`), or if a reader of committed records passed over it
 without a Reset and no other has read it. A transaction of which nothing is there is not torn: its
@@ -62,8 +62,9 @@ def _fates(history: History) -> Iterator[tuple[str, list[tuple[Sent, Fate]]]]:
     for transaction, records in history.transactions.items():
         if history.outcomes.get(transaction, True):
             fates = []
+            is_open = transaction not in history.outcomes
             for sent in records:
-                if sent.value not in history.failed.get(sent.partition, NO_VALUES):
+                if is_open or sent.value not in history.failed.get(sent.partition, NO_VALUES):
                     told = history.acknowledgements.get((sent.partition, sent.value))
                     offset = None if told is None else told.offset
                     fates.append((sent, fate(history, sent.partition, sent.value, offset)))

@@ -1,0 +1,150 @@
+"""What a disk has changed is found before anybody gets it, and the log is not served any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from logs import batch, fill, opened, values
+
+from lossless.log.batch import HEADER_SIZE, Batch, CorruptBatch, require_whole
+from lossless.log.files import FileStore
+from lossless.log.log import DAMAGED, DamagedLog, Log, LogConfig, is_damaged
+from lossless.log.memory import MemoryStore
+from lossless.log.segment import Segment
+
+FIRST = f"{0:020d}"
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def log(store: MemoryStore) -> Log:
+    log = opened(store)
+    fill(log, 10)
+    return log
+
+
+READERS: dict[str, Callable[[Log], object]] = {
+    "read": lambda log: log.read(1, end_offset=10, bytes_max=1000),
+    "batches": lambda log: list(log.batches()),
+    "time": lambda log: log.first_at_or_after(0),
+    "compact": lambda log: log.compact(now_ms=0, high_watermark=10),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_whoever_reads_a_flipped_bit_of_a_closed_segment_is_told_and_the_log_is_marked(
+    log: Log, store: MemoryStore, name: str
+) -> None:
+    size = len(next(log.batches()).data)
+    store.damage(f"{FIRST}.log", 2 * size - 1 if name == "read" else size - 1)
+    assert not is_damaged(store)
+    with pytest.raises(DamagedLog, match="checksum of batch"):
+        READERS[name](log)
+    assert is_damaged(store)
+    with pytest.raises(DamagedLog, match="checksum of batch"):
+        opened(store)
+
+
+def test_compaction_finds_damage_in_what_it_reads_again(log: Log, store: MemoryStore) -> None:
+    log.flush()
+    real = log._batches_of
+
+    def flipped(segments: list[Segment]) -> Iterator[Batch]:
+        """The disk turns a bit between two readings."""
+        yield from real(segments)
+        store.damage(f"{FIRST}.log", store.size(f"{FIRST}.log") - 1)
+
+    log._batches_of = flipped  # type: ignore[method-assign]
+    with pytest.raises(DamagedLog, match="checksum"):
+        log.compact(now_ms=0, high_watermark=10)
+
+
+def test_an_index_that_would_pass_over_records_is_found_out(store: MemoryStore) -> None:
+    log = opened(store)
+    for _ in range(4):
+        log.append(batch(b"a", b"b", b"c"), leader_epoch=0, now_ms=0)
+    segment = log._segments[0]
+    assert len(segment._offsets._offsets) > 0
+    segment._offsets._offsets[0] -= 2  # as if a bit of the file had been turned
+    with pytest.raises(DamagedLog, match="the index"):
+        log.read(segment._offsets._offsets[0], end_offset=12, bytes_max=1000)
+
+
+def test_a_log_that_is_set_aside_begins_anew_and_what_it_had_is_kept(
+    log: Log, store: MemoryStore
+) -> None:
+    store.damage(f"{FIRST}.log", 90)
+    with pytest.raises(DamagedLog):
+        values(log)
+    store.set_aside()
+    assert not is_damaged(store)
+    again = opened(store)
+    assert (again.log_start_offset, again.log_end_offset) == (0, 0)
+    assert {DAMAGED, f"{FIRST}.log"} <= store.aside[0].keys()
+
+
+def test_a_folder_that_is_set_aside_has_another_name(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "log")
+    for content in (b"1", b"2"):
+        store.append("a", content)
+        store.set_aside()
+        assert store.names() == []
+    assert (tmp_path / "log.damaged-1" / "a").read_bytes() == b"1"
+    assert (tmp_path / "log.damaged-2" / "a").read_bytes() == b"2"
+    store.append("a", b"3")
+    assert (tmp_path / "log" / "a").read_bytes() == b"3"
+    assert str(store) == str(tmp_path / "log")
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda data: data[:-1], "says"),
+        (lambda data: data + bytes(HEADER_SIZE - 1), "less than a header"),
+        (lambda data: data[:-1] + b"x", "checksum"),
+        (lambda data: data[:16] + b"\1" + data[17:], "version 1"),
+        (lambda data: data[:8] + bytes(4) + data[12:], "says 0 bytes"),
+        (lambda data: data[:7] + b"\2" + data[8:], "batch 1 comes where 3 should"),
+    ],
+)
+def test_bytes_that_are_not_whole_batches_are_refused(
+    change: Callable[[bytes], bytes], what: str
+) -> None:
+    whole = batch(b"a").data + batch(b"b").placed(1, 0).data
+    require_whole(whole)
+    require_whole(b"")
+    with pytest.raises(CorruptBatch, match=what):
+        require_whole(change(whole))
+
+
+def test_batches_larger_than_what_is_read_at_once_are_read(store: MemoryStore) -> None:
+    config = LogConfig()
+    log = opened(store, config)
+    expected = [b"a", b"b" * (3 << 20), b"c"]
+    for value in expected:
+        log.append(batch(value), leader_epoch=0, now_ms=0)
+    assert values(log) == expected
+    assert values(opened(store, config)) == expected
+
+
+@pytest.mark.parametrize("name", ["read", "batches"])
+def test_a_file_that_became_shorter_under_a_log_is_damage(
+    log: Log, store: MemoryStore, name: str
+) -> None:
+    store.truncate(f"{FIRST}.log", len(next(log.batches()).data))
+    with pytest.raises(DamagedLog, match="before it should"):
+        READERS[name](log)
+
+
+def test_a_log_that_is_destroyed_leaves_nothing(tmp_path: Path) -> None:
+    log = opened(FileStore(tmp_path / "log"))
+    fill(log, 10)
+    log.destroy()
+    assert list(tmp_path.iterdir()) == []
