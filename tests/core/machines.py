@@ -171,4 +171,4 @@ def ended(
     replica: Replica, *, committed: bool, producer_id: int = 7, epoch: int = 0, coordinator: int = 0
 ) -> Error:
     marker = WriteTxnMarker(PARTITION, producer_id, epoch, coordinator, committed)
-    return replica.append_marker(marker, 0).error
+    return replica.append_marker(marker, 0).produced.error

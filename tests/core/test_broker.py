@@ -12,9 +12,12 @@ from instant_host import Host
 from machines import PARTITION, records, values, without
 
 from lossless.core.broker import CHECKPOINT, CLEAN_SHUTDOWN, NODE, Broker, Phase
+from lossless.core.groups.messages import Heartbeat
 from lossless.core.in_sync import Phase as IsrPhase
+from lossless.core.machine import Effects
 from lossless.core.messages import (
     CONSUMER,
+    INTERNAL_TOPICS,
     NO_LEADER,
     UNKNOWN_EPOCH,
     AlterConfig,
@@ -47,10 +50,11 @@ from lossless.core.messages import (
     WriteTxnMarker,
 )
 from lossless.core.metadata import MIN_ISR, PartitionState
-from lossless.core.quorum_messages import QuorumFetch, Vote
+from lossless.core.quorum_messages import BeginQuorumEpoch, QuorumFetch, Vote
 from lossless.core.replica import ALL, Role
 from lossless.log.batch import parse_all
 from lossless.log.leader_epochs import EpochEnd
+from lossless.log.memory import MemoryStore
 
 SESSION_MS = 9_000
 NOWHERE = TopicPartition("nowhere", 0)
@@ -389,6 +393,22 @@ def test_a_producer_that_waits_is_told_that_the_topic_is_gone(three: Host) -> No
     assert error_of(produce(three, b"b")) is Error.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_who_wants_no_answer_hears_of_a_refusal_only(two: Host) -> None:
+    """Its host closes the connection, and the producer looks for the leader."""
+    produce(two, b"a", to=1, acks=0)
+    assert two.answers == {}
+    assert error_of(produce(two, b"a", to=2, acks=0)) is Error.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize("topic", INTERNAL_TOPICS)
+def test_nobody_but_a_coordinator_writes_to_an_internal_topic(alone: Host, topic: str) -> None:
+    create(alone, (1,), topic=topic)
+    partition = TopicPartition(topic, 0)
+    answer = alone.ask(1, Produce(1, 1_000, ((partition, records(b"nonsense")),)))
+    assert error_of(answer) is Error.INVALID_TOPIC_EXCEPTION
+    assert alone.broker(1).replicas[partition].log.log_end_offset == 0
+
+
 def test_one_answer_tells_of_every_partition(three: Host) -> None:
     create(three, (1, 2), (1, 3), (2,), topic="payments")
     three.kill(3)
@@ -401,7 +421,7 @@ def test_one_answer_tells_of_every_partition(three: Host) -> None:
     assert found == {
         partitions[0]: Error.NONE,
         partitions[1]: Error.NONE,
-        partitions[2]: Error.UNKNOWN_TOPIC_OR_PARTITION,
+        partitions[2]: Error.NOT_LEADER_OR_FOLLOWER,
         NOWHERE: Error.UNKNOWN_TOPIC_OR_PARTITION,
     }
 
@@ -537,6 +557,23 @@ def test_a_broker_does_not_answer_for_partitions_that_it_does_not_have(
     alone: Host, request_: Any
 ) -> None:
     assert alone.ask(1, request_).error is Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_broker_without_a_replica_of_a_partition_does_not_lead_it(two: Host) -> None:
+    create(two, (2,), topic="elsewhere")
+    two.wait(500)
+    elsewhere = TopicPartition("elsewhere", 0)
+    listed = two.ask(1, ListOffsets(elsewhere, UNKNOWN_EPOCH, OffsetKind.LATEST))
+    assert listed.error is Error.NOT_LEADER_OR_FOLLOWER
+    sent = two.ask(1, Produce(ALL, 1_000, ((elsewhere, records(b"a")),)))
+    asked = FetchPartition(elsewhere, 0, 1)
+    fetched = two.ask(1, Fetch(CONSUMER, UNKNOWN_EPOCH, 0, 0, (asked,)))
+    assert error_of(sent) is error_of(fetched) is Error.NOT_LEADER_OR_FOLLOWER
+
+
+def test_nobody_has_to_coordinate_a_group_without_a_name_to_refuse_it(alone: Host) -> None:
+    assert alone.ask(1, Heartbeat("", 1, "member")).error is Error.INVALID_GROUP_ID
+    assert alone.ask(1, Heartbeat("group", 1, "member")).error is Error.NOT_COORDINATOR
 
 
 # Following
@@ -808,3 +845,40 @@ def test_what_a_rule_that_is_off_has_split_is_finished_by_the_timer() -> None:
     assert not replica.is_unfinished
     host.wait(500)
     assert state(host).isr == (1, 2)
+
+
+# A controller that stands still
+
+
+def a_broker_that_follows(controller: int) -> Broker:
+    stores: dict[str, MemoryStore] = {}
+    broker = Broker(
+        1,
+        voters=(101, 102),
+        stores=lambda name: stores.setdefault(name, MemoryStore()),
+        incarnation=7,
+        draw=lambda _: 0,
+    )
+    broker.on_start(0)
+    broker.on_request(controller, "told", BeginQuorumEpoch(1, controller), 1)
+    return broker
+
+
+def asked_of(effects: Effects) -> list[int]:
+    return [to for to, request in effects.send if isinstance(request, BrokerRegistration)]
+
+
+def test_a_broker_turns_to_the_next_controller_when_the_last_one_never_answers() -> None:
+    broker = a_broker_that_follows(101)
+    effects = broker.on_request(102, "told", BeginQuorumEpoch(2, 102), 50)
+    assert asked_of(effects) == [102]
+
+
+def test_what_a_former_controller_answers_late_is_not_heard() -> None:
+    broker = a_broker_that_follows(101)
+    broker.on_request(102, "told", BeginQuorumEpoch(2, 102), 50)
+    late = BrokerRegistrationAnswer(Error.NONE, 5)
+    broker.on_answer(101, BrokerRegistration(1, 7), late, 60)
+    assert (broker.phase, broker.broker_epoch) == (Phase.STARTING, -1)
+    broker.on_answer(102, BrokerRegistration(1, 7), BrokerRegistrationAnswer(Error.NONE, 9), 70)
+    assert (broker.phase, broker.broker_epoch) == (Phase.FENCED, 9)

@@ -8,6 +8,15 @@ import pytest
 from instant_host import Host
 from machines import PARTITION
 
+from lossless.core.admin_messages import (
+    ALL_BROKERS,
+    AlterConfigs,
+    AlterReassignment,
+    CreatePartitions,
+    ListReassignments,
+    ListReassignmentsAnswer,
+    UnregisterBroker,
+)
 from lossless.core.controller_node import ControllerConfig
 from lossless.core.messages import (
     NO_LEADER,
@@ -39,6 +48,11 @@ REQUESTS = (
     DeleteTopic("orders"),
     AlterConfig("", MIN_ISR, "1"),
     ElectLeader(PARTITION),
+    AlterConfigs(ALL_BROKERS, ()),
+    CreatePartitions("orders", 2),
+    AlterReassignment(PARTITION, (1,)),
+    ListReassignments(None),
+    UnregisterBroker(1),
 )
 
 
@@ -94,6 +108,7 @@ def test_a_standby_refuses_to_decide(three: Host, request_: Any) -> None:
         BrokerHeartbeatAnswer,
         AlterPartitionAnswer,
         AdminAnswer,
+        ListReassignmentsAnswer,
     )
 
 
@@ -121,6 +136,10 @@ def test_every_kind_of_request_is_decided(alone: Host) -> None:
     altered = alone.ask(100, AlterPartition(1, epoch, PARTITION, 0, 0, member))
     assert altered == AlterPartitionAnswer(PARTITION, Error.NONE, (1,), 0, 0)
     assert alone.ask(100, ElectLeader(PARTITION)).error is Error.ELECTION_NOT_NEEDED
+    assert alone.ask(100, AlterConfigs(ALL_BROKERS, ())).error is Error.NONE
+    assert alone.ask(100, CreatePartitions("orders", 2)).error is Error.NONE
+    assert alone.ask(100, AlterReassignment(PARTITION, (1,))).error is Error.NONE
+    assert alone.ask(100, ListReassignments(None)) == ListReassignmentsAnswer(Error.NONE)
     assert alone.ask(100, DeleteTopic("orders")).error is Error.NONE
     assert alone.controller().image.topics == {}
 
@@ -171,6 +190,36 @@ def test_a_change_of_settings_is_followed_by_the_elections_that_are_due(alone: H
     assert alone.controller().image.partitions[PARTITION].leader == 1
 
 
+# What a cluster has to agree on
+
+
+def test_the_first_controllers_minimum_of_in_sync_replicas_is_everybodys() -> None:
+    """KIP-966: brokers learn it from the metadata, whatever their own settings say."""
+    config = ControllerConfig(properties={MIN_ISR: "2"})
+    host = Host(brokers=(1, 2), controller_config=config)
+    host.wait(500)
+    assert host.ask(100, CreateTopic("orders", 1, 2)).error is Error.NONE
+    host.wait(500)
+    assert [host.replica(broker, PARTITION).min_isr for broker in (1, 2)] == [2, 2]
+
+
+def test_a_later_controller_does_not_take_back_what_was_agreed_on() -> None:
+    host = Host(controller_config=ControllerConfig(properties={MIN_ISR: "2"}))
+    assert host.ask(100, AlterConfig("", MIN_ISR, "3")).error is Error.NONE
+    end = host.controller().metadata_log.log_end_offset
+    host.kill(100)
+    host.controller_config = ControllerConfig(properties={MIN_ISR: "1"})
+    host.start(100)
+    host.wait(2_000)
+    assert active(host) == [100]
+    assert host.controller().image.overrides(ALL_BROKERS) == {MIN_ISR: "3"}
+    assert host.controller().metadata_log.log_end_offset == end + 1  # that it leads
+
+
+def test_where_no_minimum_is_set_nothing_is_written(alone: Host) -> None:
+    assert alone.controller().image.configs == {}
+
+
 # Sessions
 
 
@@ -183,6 +232,15 @@ def test_a_broker_that_is_not_heard_for_a_session_is_fenced(alone: Host) -> None
     assert alone.controller().image.is_active(1)
     alone.wait(1)
     assert not alone.controller().image.is_active(1)
+
+
+def test_a_broker_that_is_not_expected_back_has_no_session(alone: Host) -> None:
+    register(alone, 1)
+    assert alone.ask(100, UnregisterBroker(1)).error is Error.NONE
+    assert alone.wake_ms[100] is None
+    alone.wait(SESSION_MS)
+    assert alone.controller().image.brokers == {}
+    register(alone, 1)  # and yet it may come
 
 
 def test_a_heartbeat_of_another_process_does_not_prolong_a_session(alone: Host) -> None:

@@ -96,6 +96,9 @@ def test_bytes_that_are_no_batch_are_refused(three: Replicas) -> None:
     damaged = bytearray(records(b"a"))
     damaged[-1] ^= 1
     assert three[1].append(bytes(damaged), 1, 0).produced.error is Error.CORRUPT_MESSAGE
+    cut = records(b"a")[:-1]
+    assert three[1].append(cut, 1, 0).produced.error is Error.INVALID_RECORD
+    assert three[1].append(b"", 1, 0).produced.error is Error.INVALID_RECORD
     assert three[1].log.log_end_offset == 0
 
 

@@ -165,7 +165,7 @@ def test_an_epoch_ends_where_the_next_begins_and_the_last_with_the_log(three: Re
     assert end(1) == EpochEnd(1, 2)
     assert end(2) == EpochEnd(1, 2)
     assert end(3) == EpochEnd(3, 3)
-    assert end(4) == EpochEnd(3, 3)
+    assert end(4) is None
 
 
 @with_and_without("truncate_by_epoch")

@@ -28,6 +28,7 @@ from lossless.core.messages import (
     ListOffsets,
     OffsetKind,
 )
+from lossless.log.batch import NO_TIMESTAMP
 from lossless.log.index import AbortedTransaction
 from lossless.log.leader_epochs import EpochEnd
 from lossless.log.log import LogConfig
@@ -63,7 +64,7 @@ def test_what_is_not_committed_is_not_deleted(three: Replicas) -> None:
     three.append(1, b"a")
     answer = three[1].on_delete_records(DeleteRecords(PARTITION, 1))
     assert answer.error is Error.OFFSET_OUT_OF_RANGE
-    three[1].retain(1 << 50)
+    three[1].tidy(1 << 50)
     assert three.values(1) == [b"a"]
 
 
@@ -71,7 +72,7 @@ def test_retention_deletes_what_is_old_and_committed() -> None:
     alone = Replicas(1, log_config=LogConfig(retention_ms=1_000))
     alone.told(led_by(1, 1, isr=(1,), replicas=(1,)))
     alone.append(1, b"a")
-    alone[1].retain(1_001)
+    alone[1].tidy(1_001)
     assert (alone[1].log.log_start_offset, alone[1].log.log_end_offset) == (1, 1)
 
 
@@ -229,14 +230,15 @@ def test_offsets_are_listed_by_place_and_by_time() -> None:
         alone[1].append(records(timestamp_ms=time_ms), 1, 0)
     alone[1].on_delete_records(DeleteRecords(PARTITION, 1))
 
-    def listed(at: int) -> tuple[int, int]:
+    def listed(at: int) -> tuple[int, int, int]:
         return alone[1].on_list_offsets(ListOffsets(PARTITION, UNKNOWN_EPOCH, at))[2:]
 
-    assert listed(OffsetKind.EARLIEST) == (1, 5)
-    assert listed(OffsetKind.LATEST) == (3, 5)
-    assert listed(25) == (2, 5)
-    assert listed(5) == (1, 5)
-    assert listed(31) == (-1, UNKNOWN_EPOCH)
+    assert listed(OffsetKind.EARLIEST) == (1, 5, NO_TIMESTAMP)
+    assert listed(OffsetKind.LATEST) == (3, 5, NO_TIMESTAMP)
+    assert listed(OffsetKind.MAX_TIMESTAMP) == (2, 5, 30)
+    assert listed(25) == (2, 5, 30)
+    assert listed(5) == (1, 5, 20)
+    assert listed(31) == (-1, UNKNOWN_EPOCH, NO_TIMESTAMP)
 
 
 def test_what_is_not_committed_is_not_listed(three: Replicas) -> None:

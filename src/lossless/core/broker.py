@@ -19,31 +19,41 @@ Rules learnt
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from lossless.core.admin_messages import topic_resource
+from lossless.core.coordination import Coordination, CoordinationConfig
 from lossless.core.in_sync import Proposal
-from lossless.core.machine import Effects, Reply, Send, Token
+from lossless.core.lost_replicas import LostReplicas, undamaged
+from lossless.core.machine import NOTHING, Effects, Reply, Send, Token, merged
 from lossless.core.messages import (
+    AllocateProducerIds,
     AlterPartition,
     AlterPartitionAnswer,
     BrokerHeartbeat,
     BrokerHeartbeatAnswer,
     BrokerRegistration,
     BrokerRegistrationAnswer,
+    Endpoint,
     Error,
     Fetch,
     FetchAnswer,
+    InitProducerId,
     Metadata,
     MetadataAnswer,
     PartitionLeader,
+    Produce,
     TopicPartition,
 )
 from lossless.core.metadata import ConfigChanged, Image, PartitionChanged, TopicRemoved, decode
+from lossless.core.producer_ids import ProducerIds
 from lossless.core.quorum import METADATA, NODE, Quorum, QuorumConfig
 from lossless.core.replica import Replica, ReplicaConfig, Role
 from lossless.core.serving import Serving
+from lossless.core.settings.policies import TopicPolicy
 from lossless.log.log import Log, LogConfig
 from lossless.log.rules import RULES, Rules
 from lossless.log.store import Store
@@ -66,9 +76,19 @@ class BrokerConfig:
     fetch_wait_ms: int = 500  # replica.fetch.wait.max.ms
     backoff_ms: int = 100
     checkpoint_ms: int = 5_000  # replica.high.watermark.checkpoint.interval.ms
+    tidy_ms: int = 300_000  # log.retention.check.interval.ms
     replica: ReplicaConfig = field(default_factory=ReplicaConfig)
+    coordination: CoordinationConfig = field(default_factory=CoordinationConfig)
     log: LogConfig = field(default_factory=LogConfig)
     quorum: QuorumConfig = field(default_factory=QuorumConfig)
+
+
+class TopicConfig(NamedTuple):
+    """What the settings of a topic mean for its replicas."""
+
+    log: LogConfig
+    replica: ReplicaConfig
+    policy: TopicPolicy | None = None
 
 
 class Broker:
@@ -82,7 +102,9 @@ class Broker:
         draw: Callable[[int], int],
         config: BrokerConfig | None = None,
         rules: Rules = RULES,
+        topic_config: Callable[[Mapping[str, str]], TopicConfig] | None = None,
         rack: str | None = None,
+        endpoints: tuple[Endpoint, ...] = (),
     ) -> None:
         self.broker = broker
         self.config = config or BrokerConfig()
@@ -92,10 +114,13 @@ class Broker:
         self.broker_epoch = -1
         self._stores = stores
         self._rules = rules
+        self._topic_config = topic_config
         self._rack = rack
+        self._endpoints = endpoints
         self._incarnation = incarnation
         self._store = stores(NODE)
-        self.metadata_log = Log(stores(METADATA))
+        self._lost = LostReplicas(self._store)
+        self.metadata_log = Log(undamaged(stores(METADATA)))  # an observer's: nobody counts on it
         self.quorum = Quorum(
             broker,
             voters,
@@ -109,10 +134,12 @@ class Broker:
         self._previous_epoch = int(clean) if clean.isdigit() else -1
         self._store.remove(CLEAN_SHUTDOWN)
         self._is_to_stop = False  # as soon as it is registered
+        self._controller: int | None = None  # whom this broker turns to
         self._is_asking = False  # a registration or a heartbeat is under way
         self._ask_ms = 0
         self._tick_ms = 0
         self._checkpoint_ms = 0
+        self._tidy_ms = 0
         self._may_split = not (rules.check_and_act_at_once and rules.truncate_before_high_watermark)
         self._finish_ms: int | None = None  # only while a rule that is off has split a step
         self._fetching: set[int] = set()
@@ -120,21 +147,40 @@ class Broker:
         self._followed: dict[int, list[Replica]] = {}
         self._altering: dict[TopicPartition, AlterPartition] = {}
         self._alter_ms: dict[TopicPartition, int] = {}
-        self._serving = Serving(self.replicas)
+        self._serving = Serving(self.replicas, lambda partition: partition in self.image.partitions)
+        self.producer_ids = ProducerIds()
+        self.coordination = Coordination(
+            self.config.coordination,
+            image=lambda: self.image,
+            replicas=self.replicas,
+            touch=self._serving.touch,
+            draw=draw,
+            next_producer_id=self.producer_ids.take,
+        )
+        self._topic_configs: dict[str, TopicConfig] = {}
         self._quorum_wake_ms: int | None = None
         self._send: list[Send] = []
+        self._deferred: list[Effects] | None = None  # while several events are dealt with at once
 
     # Events
 
     def on_start(self, now_ms: int) -> Effects:
         self._tick_ms = now_ms + self.config.replica.lag_ms_max // 2
         self._checkpoint_ms = now_ms + self.config.checkpoint_ms
+        self._tidy_ms = now_ms + self.config.tidy_ms
         return self._after(now_ms, self.quorum.on_start(now_ms))
 
     def on_request(self, source: int, token: Token, request: Any, now_ms: int) -> Effects:
         if isinstance(request, Metadata):
             self._serving.replies.append(Reply(token, self._metadata(request)))
-        elif not self._serving.on_request(token, request, now_ms):
+        elif isinstance(request, InitProducerId):
+            self._serving.replies += self.producer_ids.on_request(token, now_ms)
+        elif isinstance(request, Produce) and self.coordination.holds(token, request, now_ms):
+            pass  # it will be released
+        elif not (
+            self._serving.on_request(token, request, now_ms)
+            or self.coordination.on_request(token, request, now_ms)
+        ):
             return self._after(now_ms, self.quorum.on_request(source, token, request, now_ms))
         return self._after(now_ms)
 
@@ -144,16 +190,27 @@ class Broker:
                 self._on_fetched(source, request, answer, now_ms)
             case AlterPartition():
                 self._on_altered(request, answer, now_ms)
+            case BrokerHeartbeat() | BrokerRegistration() | AllocateProducerIds() if (
+                source != self._controller
+            ):
+                pass  # of one that is active no longer
             case BrokerHeartbeat():
                 self._on_heartbeat_answer(request, answer, now_ms)
             case BrokerRegistration():
                 self._on_registered(answer, now_ms)
+            case AllocateProducerIds():
+                backoff_ms = self.config.backoff_ms
+                self._serving.replies += self.producer_ids.on_block(answer, now_ms, backoff_ms)
             case _:
-                return self._after(now_ms, self.quorum.on_answer(source, request, answer, now_ms))
+                if not self.coordination.on_answer(source, request, answer, now_ms):
+                    effects = self.quorum.on_answer(source, request, answer, now_ms)
+                    return self._after(now_ms, effects)
         return self._after(now_ms)
 
     def on_timer(self, now_ms: int) -> Effects:
         self._serving.expire(now_ms)
+        self._serving.replies += self.producer_ids.expire(now_ms)
+        self.coordination.on_timer(now_ms)
         if now_ms >= self._tick_ms:
             self._tick_ms = now_ms + self.config.replica.lag_ms_max // 2
             for replica in self.replicas.values():
@@ -162,6 +219,10 @@ class Broker:
         if now_ms >= self._checkpoint_ms:
             self._checkpoint_ms = now_ms + self.config.checkpoint_ms
             self._write_checkpoint()
+        if now_ms >= self._tidy_ms:
+            self._tidy_ms = now_ms + self.config.tidy_ms
+            for replica in self.replicas.values():
+                replica.tidy(now_ms)
         if self._finish_ms is not None and now_ms >= self._finish_ms:
             self._finish_ms = None
             for replica in self.replicas.values():
@@ -171,6 +232,15 @@ class Broker:
 
     def on_flushed(self, log: str, offset: int, now_ms: int) -> Effects:
         return self._after(now_ms, self.quorum.on_flushed(log, offset, now_ms))
+
+    def defer(self) -> None:
+        """Several events are to come. What follows from them follows once, at `settle`, so that a
+        follower that waits is answered with all of what was produced."""
+        self._deferred = []
+
+    def settle(self, now_ms: int) -> Effects:
+        deferred, self._deferred = self._deferred, None
+        return self._after(now_ms, merged(*deferred) if deferred else None)
 
     def stop(self, now_ms: int) -> Effects:
         """A controlled shutdown begins. It ends in `stopped`, where the process may go."""
@@ -182,15 +252,35 @@ class Broker:
 
     def _after(self, now_ms: int, quorum: Effects | None = None) -> Effects:
         """What follows from any event: metadata, whom to answer, whom to ask, when to wake."""
+        if self._deferred is not None:
+            if quorum is not None:
+                self._deferred.append(quorum)
+            return NOTHING
         self._apply_metadata(now_ms)
+        coordination = self.coordination
+        if coordination.released:
+            released, coordination.released = coordination.released, []
+            for token, request, refused in released:
+                self._serving.produce(token, request, refused, now_ms)
+        if self._serving.markers:
+            markers, self._serving.markers = self._serving.markers, []
+            for marker in markers:
+                coordination.on_marker(marker)
         for replica in self._serving.complete():
             if replica.proposal is not None:
                 self._take_proposal(replica, replica.proposal)
+        coordination.complete()
         self._ask_controller(now_ms)
         self._ask_leaders(now_ms)
         if quorum is not None:
             self._quorum_wake_ms = quorum.wake_ms
         wake_ms = self._wake_ms(now_ms)
+        if coordination.sends:
+            self._send += coordination.sends
+            coordination.sends = []
+        if coordination.replies:
+            self._serving.replies += coordination.replies
+            coordination.replies = []
         send, self._send = self._send, []
         reply, self._serving.replies = self._serving.replies, []
         if quorum is None:
@@ -200,14 +290,21 @@ class Broker:
     def _wake_ms(self, now_ms: int) -> int | None:
         if self.phase is Phase.STOPPED:
             return None
-        wakes = [self._tick_ms, self._checkpoint_ms]
+        wakes = [self._tick_ms, self._checkpoint_ms, self._tidy_ms]
         if not self._is_asking and self.quorum.leader is not None:
             wakes.append(self._ask_ms)
+        coordination_ms = self.coordination.wake_ms
+        if coordination_ms is not None:
+            wakes.append(coordination_ms)
         deadline_ms = self._serving.deadline_ms
         if deadline_ms is not None:
             wakes.append(deadline_ms)
         if self._quorum_wake_ms is not None:
             wakes.append(self._quorum_wake_ms)
+        if self.producer_ids.wants_block and not self.producer_ids.is_asking:
+            wakes.append(self.producer_ids.ask_ms)
+        if self.producer_ids.deadline_ms is not None:
+            wakes.append(self.producer_ids.deadline_ms)
         for leader, at_ms in self._fetch_ms.items():
             if at_ms > now_ms and leader not in self._fetching:
                 wakes.append(at_ms)
@@ -229,46 +326,63 @@ class Broker:
         image = self.image
         if self.quorum.high_watermark <= image.end_offset:
             return
-        knew_itself = self._knows_itself()
+        knew_itself = self.knows_itself
         changed: dict[TopicPartition, None] = {}
+        removed: list[str] = []
         for offset, value in self.quorum.committed_values(image.end_offset):
             record = decode(value)
             if isinstance(record, TopicRemoved):
                 self._forget(record.topic)
+                removed.append(record.topic)
             image.apply(record, offset)
             if isinstance(record, PartitionChanged):
                 changed[TopicPartition(record.topic, record.partition)] = None
             elif isinstance(record, ConfigChanged):
+                self._topic_configs.clear()
                 changed.update((p, None) for p in image.partitions if record.topic in ("", p.topic))
         image.end_offset = max(image.end_offset, self.quorum.high_watermark)
-        if self._knows_itself():
+        if self.knows_itself:
             # What came before this process's own registration has not been acted on yet.
             for partition in changed if knew_itself else image.partitions:
                 self._apply_state(partition, now_ms)
             self._follow()
+            self.coordination.on_leadership(now_ms)
+            if removed:
+                self.coordination.on_topics_removed(tuple(removed), now_ms)
 
-    def _knows_itself(self) -> bool:
+    @property
+    def knows_itself(self) -> bool:
+        """Whether its metadata is of this process's own life. Before, it may lack whole topics."""
         known = self.image.brokers.get(self.broker)
         return known is not None and known.epoch == self.broker_epoch
 
     def _apply_state(self, partition: TopicPartition, now_ms: int) -> None:
         state = self.image.partitions.get(partition)
-        if state is None or self.broker not in state.replicas:
-            return
         replica = self.replicas.get(partition)
+        if state is None or self.broker not in state.replicas:
+            if replica is not None:
+                self._drop(replica)
+            return
+        config = self._config_of(partition.topic)
+        name = self._store_name(partition)
         if replica is None:
+            store = self._lost.undamaged(name, self._stores(name))
             replica = self.replicas[partition] = Replica(
                 partition,
                 self.broker,
-                Log(self._stores(self._store_name(partition)), self.config.log, self._rules),
+                Log(store, config.log, self._rules),
                 high_watermark=self._checkpoint.get(partition, 0),
-                config=self.config.replica,
+                config=config.replica,
                 rules=self._rules,
                 is_eligible=self._is_eligible,
+                policy=config.policy,
             )
-        if replica.on_partition_state(state, self.image.min_isr(partition), now_ms):
+        replica.log.config, replica.config, replica.policy = config
+        told = self._lost.told(name, self.broker, state)
+        if replica.on_partition_state(told, self.image.min_isr(partition), now_ms):
             self._altering.pop(partition, None)
             self._alter_ms.pop(partition, None)
+            self.coordination.on_follower(partition)
         self._serving.touch(replica.partition)
 
     def _store_name(self, partition: TopicPartition) -> str:
@@ -279,12 +393,29 @@ class Broker:
         known = self.image.brokers.get(broker)
         return known is not None and known.is_active and broker_epoch in (-1, known.epoch)
 
+    def _config_of(self, topic: str) -> TopicConfig:
+        if self._topic_config is None:
+            return TopicConfig(self.config.log, self.config.replica)
+        known = self._topic_configs.get(topic)
+        if known is None:
+            known = self._topic_config(self.image.overrides(topic_resource(topic)))
+            self._topic_configs[topic] = known
+        return known
+
     def _forget(self, topic: str) -> None:
-        for partition in [p for p in self.replicas if p.topic == topic]:
-            del self.replicas[partition]
-            self._altering.pop(partition, None)
-            self._alter_ms.pop(partition, None)
-            self._serving.touch(partition)
+        self._topic_configs.pop(topic, None)
+        for replica in [r for p, r in self.replicas.items() if p.topic == topic]:
+            self._drop(replica)
+
+    def _drop(self, replica: Replica) -> None:
+        """This broker is to have it no longer, and neither is its disk."""
+        partition = replica.partition
+        del self.replicas[partition]
+        self._altering.pop(partition, None)
+        self._alter_ms.pop(partition, None)
+        self._checkpoint.pop(partition, None)
+        self._serving.touch(partition)
+        replica.log.destroy()
 
     def _follow(self) -> None:
         self._followed = {}
@@ -307,18 +438,36 @@ class Broker:
         controller = self.quorum.leader
         if controller is None or self.phase is Phase.STOPPED:
             return
+        if controller != self._controller:
+            self._turn_to(controller, now_ms)
         if not self._is_asking and now_ms >= self._ask_ms:
             self._is_asking = True
             self._send.append(Send(controller, self._standing()))
+        ids = self.producer_ids
+        if ids.wants_block and not ids.is_asking and ids.ask_ms <= now_ms:
+            ids.is_asking = True
+            self._send.append(Send(controller, AllocateProducerIds(self.broker, self.broker_epoch)))
         for partition, request in self._altering.items():
             if self._alter_ms.get(partition, 0) <= now_ms:
                 self._alter_ms[partition] = _NEVER
                 self._send.append(Send(controller, request))
 
+    def _turn_to(self, controller: int, now_ms: int) -> None:
+        """Another one is active: who was asked before may never answer, and need not."""
+        if self._controller is not None:
+            self._ask_ms = now_ms
+        self._controller = controller
+        self._is_asking = self.producer_ids.is_asking = False
+        self._alter_ms = {p: at_ms for p, at_ms in self._alter_ms.items() if at_ms != _NEVER}
+
     def _standing(self) -> BrokerRegistration | BrokerHeartbeat:
         if self.phase is Phase.STARTING:
             return BrokerRegistration(
-                self.broker, self._incarnation, self._rack, self._previous_epoch
+                self.broker,
+                self._incarnation,
+                self._rack,
+                self._previous_epoch,
+                self._endpoints,
             )
         return BrokerHeartbeat(
             self.broker,
@@ -334,10 +483,11 @@ class Broker:
             self.broker_epoch = answer.broker_epoch
             self.phase = Phase.STOPPING if self._is_to_stop else Phase.FENCED
             self._ask_ms = now_ms
-            if self._knows_itself():
+            if self.knows_itself:
                 for partition in self.image.partitions:
                     self._apply_state(partition, now_ms)
                 self._follow()
+                self.coordination.on_leadership(now_ms)
 
     def _on_heartbeat_answer(
         self, request: BrokerHeartbeat, answer: BrokerHeartbeatAnswer | None, now_ms: int
@@ -440,9 +590,11 @@ _NEVER = 1 << 62
 
 
 def _read_checkpoint(store: Store) -> dict[TopicPartition, int]:
-    lines: Iterable[str] = store.read(CHECKPOINT, 0, store.size(CHECKPOINT)).decode().splitlines()
+    """What cannot be read is learnt again, from the leader or from those who follow."""
+    lines: Iterable[bytes] = store.read(CHECKPOINT, 0, store.size(CHECKPOINT)).splitlines()
     found = {}
     for line in lines:
-        topic, partition, high_watermark = line.rsplit(" ", 2)
-        found[TopicPartition(topic, int(partition))] = int(high_watermark)
+        with suppress(ValueError):
+            topic, partition, high_watermark = line.decode().rsplit(" ", 2)
+            found[TopicPartition(topic, int(partition))] = int(high_watermark)
     return found

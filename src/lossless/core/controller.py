@@ -18,17 +18,37 @@ Rules learnt
 - Fenced and stopping replicas are not added either (KIP-841).
 - A broker that registers without the epoch it last had did not stop cleanly: it may have lost what
   was not flushed, and leaves every in-sync and eligible set (KIP-966).
+
+What exists and how it is set is decided in topic_decisions and config_decisions, where replicas
+move to in reassignment, who leads then in election.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
-from lossless.core import election
+from lossless.core import config_decisions, election, reassignment, topic_decisions
+from lossless.core.admin_messages import (
+    ALL_BROKERS,
+    AlterConfigs,
+    AlterReassignment,
+    ConfigChange,
+    ConfigOperation,
+    CreatePartitions,
+    ListReassignments,
+    ListReassignmentsAnswer,
+    Reassignment,
+    UnregisterBroker,
+    topic_resource,
+)
+from lossless.core.decision import Answer as Answer
+from lossless.core.decision import Decision as Decision
+from lossless.core.decision import accepted, refused
 from lossless.core.messages import (
     NO_LEADER,
     AdminAnswer,
+    AllocateProducerIds,
+    AllocateProducerIdsAnswer,
     AlterConfig,
     AlterPartition,
     AlterPartitionAnswer,
@@ -43,35 +63,30 @@ from lossless.core.messages import (
     TopicPartition,
 )
 from lossless.core.metadata import (
-    MIN_ISR,
-    UNCLEAN,
     BrokerChanged,
     BrokerRegistered,
-    ConfigChanged,
+    BrokerRemoved,
     Image,
     MetadataRecord,
     PartitionChanged,
     PartitionState,
-    TopicCreated,
-    TopicRemoved,
+    ProducerIdsAllocated,
 )
-from lossless.core.placement import NotEnoughBrokers, place
+from lossless.core.reassignment import Assignment, Placed
+from lossless.core.security import decisions as security_decisions
+from lossless.core.security.messages import AlterScramCredential, CreateAcl, DeleteAcl
 from lossless.log.rules import RULES, Rules
 
-Answer = BrokerRegistrationAnswer | BrokerHeartbeatAnswer | AlterPartitionAnswer | AdminAnswer
-
-
-class Decision(NamedTuple):
-    records: tuple[MetadataRecord, ...]
-    answer: Answer
+PRODUCER_IDS = 1000  # that a broker is given at a time
 
 
 class Controller:
     """The decisions of the active controller. `image` is replaced when another one takes over."""
 
-    def __init__(self, image: Image, rules: Rules = RULES) -> None:
+    def __init__(self, image: Image, rules: Rules = RULES, topic_id_base: int = 0) -> None:
         self.image = image
         self._rules = rules
+        self._topic_id_base = topic_id_base
 
     # Brokers
 
@@ -89,7 +104,9 @@ class Controller:
             is_clean = request.previous_broker_epoch == known.epoch
             records += self._without(request.broker, is_clean=is_clean)
         epoch = next_offset + len(records)
-        records.append(BrokerRegistered(request.broker, request.incarnation, request.rack))
+        records.append(
+            BrokerRegistered(request.broker, request.incarnation, request.rack, request.endpoints)
+        )
         return Decision(tuple(records), BrokerRegistrationAnswer(Error.NONE, epoch))
 
     def on_heartbeat(self, request: BrokerHeartbeat) -> Decision:
@@ -146,6 +163,23 @@ class Controller:
             concerned, removed=broker, uncleanly_stopped=None if is_clean else broker
         )
 
+    def on_unregister(self, request: UnregisterBroker) -> Decision:
+        """Its replicas stay where they are until somebody moves them."""
+        if request.broker not in self.image.brokers:
+            return refused(Error.BROKER_ID_NOT_REGISTERED, f"there is no broker {request.broker}")
+        left = self._without(request.broker, is_clean=False)
+        return accepted((*left, BrokerRemoved(request.broker)))
+
+    def on_allocate_producer_ids(self, request: AllocateProducerIds) -> Decision:
+        known = self.image.brokers.get(request.broker)
+        if known is None or known.epoch != request.broker_epoch:
+            return Decision((), AllocateProducerIdsAnswer(Error.STALE_BROKER_EPOCH))
+        first = self.image.next_producer_id
+        return Decision(
+            (ProducerIdsAllocated(first + PRODUCER_IDS),),
+            AllocateProducerIdsAnswer(Error.NONE, first, PRODUCER_IDS),
+        )
+
     # Partitions
 
     def on_alter_partition(self, request: AlterPartition) -> Decision:
@@ -191,11 +225,11 @@ class Controller:
     def on_elect_leader(self, request: ElectLeader) -> Decision:
         state = self.image.partitions.get(request.partition)
         if state is None:
-            return _admin(Error.UNKNOWN_TOPIC_OR_PARTITION, str(request.partition))
+            return refused(Error.UNKNOWN_TOPIC_OR_PARTITION, str(request.partition))
         if request.unclean and state.leader != NO_LEADER:
-            return _admin(Error.ELECTION_NOT_NEEDED, f"{state.leader} leads")
+            return refused(Error.ELECTION_NOT_NEEDED, f"{state.leader} leads")
         if not request.unclean and state.leader == state.preferred:
-            return _admin(Error.ELECTION_NOT_NEEDED, f"{state.leader} leads")
+            return refused(Error.ELECTION_NOT_NEEDED, f"{state.leader} leads")
         target = self._changed(
             request.partition,
             may_be_unclean=request.unclean,
@@ -207,7 +241,7 @@ class Controller:
                 if request.unclean
                 else Error.PREFERRED_LEADER_NOT_AVAILABLE
             )
-            return _admin(error, str(request.partition))
+            return refused(error, str(request.partition))
         return Decision((PartitionChanged(*request.partition, target),), AdminAnswer(Error.NONE))
 
     def _changes(
@@ -237,6 +271,7 @@ class Controller:
         partition: TopicPartition,
         *,
         isr: tuple[int, ...] | None = None,
+        assignment: Assignment | None = None,
         inactive: int | None = None,
         newly_active: int | None = None,
         uncleanly_stopped: int | None = None,
@@ -253,6 +288,7 @@ class Controller:
         return election.changed(
             self.image.partitions[partition],
             isr=isr,
+            assignment=assignment,
             uncleanly_stopped=uncleanly_stopped,
             is_active=is_active,
             min_isr=self.image.min_isr(partition),
@@ -261,69 +297,102 @@ class Controller:
             rules=self._rules,
         )
 
+    # Where replicas are
+
+    def on_alter_reassignment(self, request: AlterReassignment) -> Decision:
+        state = self.image.partitions.get(request.partition)
+        if state is None:
+            return refused(Error.UNKNOWN_TOPIC_OR_PARTITION, str(request.partition))
+        if request.replicas is None:
+            placed = self._placed_as_before(request.partition, state)
+        else:
+            placed = self._placed_anew(state, request.replicas, request)
+        if isinstance(placed, Decision):
+            return placed
+        target = self._changed(request.partition, isr=placed.isr, assignment=placed.assignment)
+        records = () if target is None else (PartitionChanged(*request.partition, target),)
+        return accepted(records)
+
+    def _placed_anew(
+        self, state: PartitionState, replicas: tuple[int, ...], request: AlterReassignment
+    ) -> Placed | Decision:
+        if problem := topic_decisions.problem_with_replicas(self.image, replicas):
+            return refused(Error.INVALID_REPLICA_ASSIGNMENT, problem)
+        copies = len(reassignment.assignment_of(state).wanted)
+        if len(replicas) != copies and not request.may_change_replication_factor:
+            return refused(
+                Error.INVALID_REPLICATION_FACTOR,
+                f"{request.partition} has {copies} replicas, and would have {len(replicas)}",
+            )
+        return Placed(reassignment.towards(state, replicas), state.isr)
+
+    def _placed_as_before(
+        self, partition: TopicPartition, state: PartitionState
+    ) -> Placed | Decision:
+        if not reassignment.assignment_of(state).is_moving:
+            return refused(Error.NO_REASSIGNMENT_IN_PROGRESS, str(partition))
+        placed = reassignment.reverted(state)
+        if placed.isr:
+            return placed
+        if not self.image.may_elect_unclean(partition):
+            return refused(
+                Error.INVALID_REPLICA_ASSIGNMENT,
+                f"of {placed.assignment.replicas} nobody is in sync: an unclean election is needed",
+            )
+        return placed._replace(isr=placed.assignment.replicas[:1])
+
+    def on_list_reassignments(self, request: ListReassignments) -> Decision:
+        partitions = self.image.partitions
+        asked = sorted(partitions) if request.partitions is None else request.partitions
+        found = tuple(
+            Reassignment(partition, state.replicas, state.adding, state.removing)
+            for partition in asked
+            if (state := partitions.get(partition)) is not None
+            and reassignment.assignment_of(state).is_moving
+        )
+        return Decision((), ListReassignmentsAnswer(Error.NONE, found))
+
     # Topics and settings
 
     def on_create_topic(self, request: CreateTopic, next_offset: int) -> Decision:
-        if request.topic in self.image.topics:
-            return _admin(Error.TOPIC_ALREADY_EXISTS, request.topic)
-        if request.partitions < 1:
-            return _admin(Error.INVALID_PARTITIONS, "at least 1")
-        for key, value in request.config:
-            if problem := _problem(key, value):
-                return _admin(Error.INVALID_CONFIG, problem)
-        if problem := self._misplaced(request):
-            return _admin(Error.INVALID_REPLICA_ASSIGNMENT, problem)
-        active = {
-            broker: known.rack for broker, known in self.image.brokers.items() if known.is_active
-        }
-        try:
-            placed = request.assignment or place(
-                active, request.partitions, request.replication_factor
-            )
-        except NotEnoughBrokers as error:
-            return _admin(Error.INVALID_REPLICATION_FACTOR, str(error))
-        records: list[MetadataRecord] = [TopicCreated(request.topic, next_offset)]
-        records += [ConfigChanged(request.topic, key, value) for key, value in request.config]
-        for partition, replicas in enumerate(placed):
-            isr = tuple(broker for broker in replicas if broker in active)
-            state = PartitionState(replicas, isr, isr[0])
-            records.append(PartitionChanged(request.topic, partition, state))
-        return Decision(tuple(records), AdminAnswer(Error.NONE))
+        return topic_decisions.create_topic(self.image, request, self._topic_id_base + next_offset)
 
-    def _misplaced(self, request: CreateTopic) -> str | None:
-        if not request.assignment:
-            return None
-        if len(request.assignment) != request.partitions:
-            return f"{len(request.assignment)} partitions are placed, not {request.partitions}"
-        for replicas in request.assignment:
-            if not replicas or len(set(replicas)) < len(replicas):
-                return f"replicas are on different brokers, not on {replicas}"
-            unknown = [broker for broker in replicas if broker not in self.image.brokers]
-            if unknown:
-                return f"there is no broker {unknown[0]}"
-            if not any(self.image.is_active(broker) for broker in replicas):
-                return f"of {replicas} nobody is there to lead"
-        return None
+    def on_create_partitions(self, request: CreatePartitions) -> Decision:
+        return topic_decisions.create_partitions(self.image, request)
 
     def on_delete_topic(self, request: DeleteTopic) -> Decision:
-        if request.topic not in self.image.topics:
-            return _admin(Error.UNKNOWN_TOPIC_OR_PARTITION, request.topic)
-        return Decision((TopicRemoved(request.topic),), AdminAnswer(Error.NONE))
+        return topic_decisions.delete_topic(self.image, request)
 
     def on_alter_config(self, request: AlterConfig) -> Decision:
-        if request.topic and request.topic not in self.image.topics:
-            return _admin(Error.UNKNOWN_TOPIC_OR_PARTITION, request.topic)
-        problem = request.value is not None and _problem(request.key, request.value)
-        if problem:
-            return _admin(Error.INVALID_CONFIG, problem)
-        record = ConfigChanged(request.topic, request.key, request.value)
+        """One setting: of a topic or, without one, of all brokers."""
+        operation = ConfigOperation.DELETE if request.value is None else ConfigOperation.SET
+        change = ConfigChange(request.key, request.value, operation)
+        resource = topic_resource(request.topic) if request.topic else ALL_BROKERS
+        return self.on_alter_configs(AlterConfigs(resource, (change,)))
+
+    def on_alter_configs(self, request: AlterConfigs) -> Decision:
+        has_elr = self._rules.eligible_leader_replicas
+        records = config_decisions.altered(self.image, request, has_elr=has_elr)
+        if isinstance(records, AdminAnswer):
+            return Decision((), records)
         # In one batch with what follows from it: a controller that dies in between must not leave
         # one without the other.
         then = self.image.copy()
-        then.apply(record, then.end_offset)
-        return Decision(
-            (record, *Controller(then, self._rules)._elections_due()), AdminAnswer(Error.NONE)
-        )
+        for record in records:
+            then.apply(record, then.end_offset)
+        due = Controller(then, self._rules)._elections_due() if records else ()
+        return accepted((*records, *due), validate_only=request.validate_only)
+
+    # Users and access
+
+    def on_alter_scram_credential(self, request: AlterScramCredential) -> Decision:
+        return security_decisions.alter_scram_credential(self.image, request)
+
+    def on_create_acl(self, request: CreateAcl) -> Decision:
+        return security_decisions.create_acl(self.image, request)
+
+    def on_delete_acl(self, request: DeleteAcl) -> Decision:
+        return security_decisions.delete_acl(self.image, request)
 
     def _elections_due(self) -> tuple[MetadataRecord, ...]:
         """After a change of settings: partitions that may have a leader now, or that commit with
@@ -333,16 +402,3 @@ class Controller:
             for partition, state in self.image.partitions.items()
             if state.leader == NO_LEADER or state.elr
         )
-
-
-def _admin(error: Error, what: str) -> Decision:
-    return Decision((), AdminAnswer(error, what))
-
-
-def _problem(key: str, value: str) -> str | None:
-    """Of what the machines read themselves; other settings are for their host to check."""
-    if key == MIN_ISR and not (value.isdecimal() and int(value) >= 1):
-        return f"{key} is a number from 1 on, not {value!r}"
-    if key == UNCLEAN and value not in ("true", "false"):
-        return f"{key} is true or false, not {value!r}"
-    return None

@@ -11,14 +11,25 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lossless.core.admin_messages import (
+    ALL_BROKERS,
+    AlterConfigs,
+    AlterReassignment,
+    CreatePartitions,
+    ListReassignments,
+    ListReassignmentsAnswer,
+    UnregisterBroker,
+)
 from lossless.core.controller import Answer, Controller, Decision
 from lossless.core.machine import Effects, Reply, Token, merged
 from lossless.core.messages import (
     AdminAnswer,
+    AllocateProducerIds,
+    AllocateProducerIdsAnswer,
     AlterConfig,
     AlterPartition,
     AlterPartitionAnswer,
@@ -31,8 +42,10 @@ from lossless.core.messages import (
     ElectLeader,
     Error,
 )
-from lossless.core.metadata import Image, MetadataRecord, decode, encode
+from lossless.core.metadata import MIN_ISR, ConfigChanged, Image, MetadataRecord, decode, encode
 from lossless.core.quorum import METADATA, NODE, Quorum, QuorumConfig
+from lossless.core.security.messages import AlterScramCredential, CreateAcl, DeleteAcl
+from lossless.core.security.records import ScramCredentialChanged
 from lossless.log.log import Log
 from lossless.log.rules import RULES, Rules
 from lossless.log.store import Store
@@ -41,16 +54,29 @@ Request = (
     BrokerRegistration
     | BrokerHeartbeat
     | AlterPartition
+    | AllocateProducerIds
     | CreateTopic
     | DeleteTopic
     | AlterConfig
+    | AlterConfigs
+    | CreatePartitions
     | ElectLeader
+    | AlterReassignment
+    | ListReassignments
+    | UnregisterBroker
+    | AlterScramCredential
+    | CreateAcl
+    | DeleteAcl
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig:
     session_timeout_ms: int = 9_000  # broker.session.timeout.ms
+    # Static settings of brokers: what counts for topics where nobody has set anything.
+    properties: Mapping[str, str] = field(default_factory=dict)
+    topic_id_base: int = 0  # of this cluster: topics of two clusters have different ids
+    first_users: tuple[ScramCredentialChanged, ...] = ()  # known before anybody can add any
     quorum: QuorumConfig = field(default_factory=QuorumConfig)
 
 
@@ -85,7 +111,7 @@ class ControllerNode:
             config=self.config.quorum,
             draw=draw,
         )
-        self.committed = Image()
+        self.committed = Image(self.config.properties)
         self._rules = rules
         self.active: Controller | None = None
         self._sessions: dict[int, int] = {}  # until when each broker is taken to be alive
@@ -117,12 +143,16 @@ class ControllerNode:
         parts = [self.quorum.on_timer(now_ms)]
         if self.active is not None:
             for broker, until_ms in self._sessions.items():
-                if until_ms <= now_ms and not self.image.brokers[broker].fenced:
+                if until_ms <= now_ms and self._is_unfenced(broker):
                     parts.append(self._append(self.active.fence(broker), now_ms))
         return self._after(now_ms, *parts)
 
     def on_flushed(self, log: str, offset: int, now_ms: int) -> Effects:
         return self._after(now_ms, self.quorum.on_flushed(log, offset, now_ms))
+
+    def resign(self, now_ms: int) -> Effects:
+        """Before a planned stop: whoever has most should lead next."""
+        return self._after(now_ms, self.quorum.resign(now_ms))
 
     # Deciding
 
@@ -152,14 +182,32 @@ class ControllerNode:
                 return decision
             case AlterPartition():
                 return controller.on_alter_partition(request)
+            case AllocateProducerIds():
+                return controller.on_allocate_producer_ids(request)
             case CreateTopic():
                 return controller.on_create_topic(request, self.metadata_log.log_end_offset)
             case DeleteTopic():
                 return controller.on_delete_topic(request)
             case AlterConfig():
                 return controller.on_alter_config(request)
+            case AlterConfigs():
+                return controller.on_alter_configs(request)
+            case CreatePartitions():
+                return controller.on_create_partitions(request)
             case ElectLeader():
                 return controller.on_elect_leader(request)
+            case AlterReassignment():
+                return controller.on_alter_reassignment(request)
+            case ListReassignments():
+                return controller.on_list_reassignments(request)
+            case UnregisterBroker():
+                return controller.on_unregister(request)
+            case AlterScramCredential():
+                return controller.on_alter_scram_credential(request)
+            case CreateAcl():
+                return controller.on_create_acl(request)
+            case DeleteAcl():
+                return controller.on_delete_acl(request)
 
     def _renew(self, broker: int, now_ms: int) -> None:
         self._sessions[broker] = now_ms + self.config.session_timeout_ms
@@ -178,8 +226,9 @@ class ControllerNode:
 
     def _after(self, now_ms: int, *parts: Effects) -> Effects:
         self._catch_up()
-        self._change_roles(now_ms)
+        begun = self._change_roles(now_ms)
         self._answer()
+        parts = (*parts, *begun)
         for effects in parts:
             self._quorum_wake_ms = effects.wake_ms
         replies, self._reply = tuple(self._reply), []
@@ -192,20 +241,36 @@ class ControllerNode:
                 self.committed.apply(decode(value), offset)
             self.committed.end_offset = self.quorum.high_watermark
 
-    def _change_roles(self, now_ms: int) -> None:
+    def _change_roles(self, now_ms: int) -> tuple[Effects, ...]:
         if self.quorum.is_leader and self.active is None:
             image = self.committed.copy()
             for offset, value in self.quorum.values(image.end_offset):
                 image.apply(decode(value), offset)
             image.end_offset = self.metadata_log.log_end_offset
-            self.active = Controller(image, self._rules)
+            self.active = Controller(image, self._rules, self.config.topic_id_base)
             self._sessions = dict.fromkeys(image.brokers, now_ms + self.config.session_timeout_ms)
-        elif not self.quorum.is_leader and self.active is not None:
+            return tuple(self._append((record,), now_ms) for record in self._to_agree_on(image))
+        if not self.quorum.is_leader and self.active is not None:
             self.active = None
             for undecided in self._undecided:
                 error = undecided.answer._replace(error=Error.NOT_CONTROLLER)
                 self._reply.append(Reply(undecided.token, error))
             self._undecided = []
+        return ()
+
+    def _to_agree_on(self, image: Image) -> tuple[MetadataRecord, ...]:
+        """How many must be in sync has to be the same for all, whatever their own settings say:
+        the first controller's word counts, until somebody changes it (KIP-966). So do the first
+        users: whoever was changed or taken away since stays so."""
+        agreed: list[MetadataRecord] = [
+            record
+            for record in self.config.first_users
+            if (record.user, record.mechanism) not in image.scram
+        ]
+        static = self.config.properties.get(MIN_ISR)
+        if static is not None and MIN_ISR not in image.overrides(ALL_BROKERS):
+            agreed.append(ConfigChanged.of(ALL_BROKERS, MIN_ISR, static))
+        return tuple(agreed)
 
     def _answer(self) -> None:
         committed = self.quorum.high_watermark
@@ -220,11 +285,14 @@ class ControllerNode:
     def _wake_ms(self) -> int | None:
         if self.active is None:
             return None
-        brokers = self.image.brokers
         return min(
-            (until for broker, until in self._sessions.items() if not brokers[broker].fenced),
+            (until for broker, until in self._sessions.items() if self._is_unfenced(broker)),
             default=None,
         )
+
+    def _is_unfenced(self, broker: int) -> bool:
+        known = self.image.brokers.get(broker)
+        return known is not None and not known.fenced
 
 
 def _not_controller(request: Request) -> Answer:
@@ -236,5 +304,9 @@ def _not_controller(request: Request) -> Answer:
             return BrokerHeartbeatAnswer(error)
         case AlterPartition():
             return AlterPartitionAnswer(request.partition, error)
+        case AllocateProducerIds():
+            return AllocateProducerIdsAnswer(error)
+        case ListReassignments():
+            return ListReassignmentsAnswer(error)
         case _:
             return AdminAnswer(error)

@@ -8,49 +8,17 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from lossless.core.error_codes import Error as Error
 from lossless.log.index import AbortedTransaction
 from lossless.log.leader_epochs import EpochEnd
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 
 NO_LEADER = -1
 CONSUMER = -1  # as replica id in a fetch
 UNKNOWN_EPOCH = -1
-
-
-class Error(enum.IntEnum):
-    NONE = 0
-    OFFSET_OUT_OF_RANGE = 1
-    CORRUPT_MESSAGE = 2
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    LEADER_NOT_AVAILABLE = 5
-    NOT_LEADER_OR_FOLLOWER = 6
-    REQUEST_TIMED_OUT = 7
-    BROKER_NOT_AVAILABLE = 8
-    NOT_ENOUGH_REPLICAS = 19
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
-    INVALID_REQUIRED_ACKS = 21
-    TOPIC_ALREADY_EXISTS = 36
-    INVALID_PARTITIONS = 37
-    INVALID_REPLICATION_FACTOR = 38
-    INVALID_REPLICA_ASSIGNMENT = 39
-    INVALID_CONFIG = 40
-    NOT_CONTROLLER = 41
-    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    INVALID_PRODUCER_EPOCH = 47
-    INVALID_TXN_STATE = 48
-    TRANSACTION_COORDINATOR_FENCED = 52
-    KAFKA_STORAGE_ERROR = 56
-    FENCED_LEADER_EPOCH = 74
-    UNKNOWN_LEADER_EPOCH = 75
-    STALE_BROKER_EPOCH = 77
-    OFFSET_NOT_AVAILABLE = 78
-    PREFERRED_LEADER_NOT_AVAILABLE = 80
-    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
-    ELECTION_NOT_NEEDED = 84
-    INVALID_RECORD = 87
-    INVALID_UPDATE_VERSION = 95
-    DUPLICATE_BROKER_REGISTRATION = 101
-    INELIGIBLE_REPLICA = 107
-    NEW_LEADER_ELECTED = 108
 
 
 class TopicPartition(NamedTuple):
@@ -61,6 +29,13 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class Producer(NamedTuple):
+    """Whose transaction some records belong to."""
+
+    id: int
+    epoch: int
+
+
 # Clients and followers to brokers
 
 
@@ -68,6 +43,8 @@ class Produce(NamedTuple):
     acks: int  # 0, 1, or -1 for all
     timeout_ms: int
     batches: tuple[tuple[TopicPartition, bytes], ...]
+    transactional_id: str | None = None
+    version: int = 0  # of the request: what the producer knows of transactions
 
 
 class Produced(NamedTuple):
@@ -75,6 +52,7 @@ class Produced(NamedTuple):
     error: Error
     base_offset: int = -1
     log_start_offset: int = -1
+    append_time_ms: int = -1  # when the topic's records carry the broker's time
 
 
 class ProduceAnswer(NamedTuple):
@@ -97,6 +75,7 @@ class Fetch(NamedTuple):
     bytes_min: int
     partitions: tuple[FetchPartition, ...]
     read_committed: bool = False
+    bytes_max: int = 1 << 30  # of the whole answer, but for the first batch in it
 
 
 class Fetched(NamedTuple):
@@ -117,6 +96,7 @@ class FetchAnswer(NamedTuple):
 class OffsetKind(enum.IntEnum):
     LATEST = -1
     EARLIEST = -2
+    MAX_TIMESTAMP = -3
 
 
 class ListOffsets(NamedTuple):
@@ -131,6 +111,7 @@ class ListOffsetsAnswer(NamedTuple):
     error: Error
     offset: int = -1
     leader_epoch: int = UNKNOWN_EPOCH
+    timestamp_ms: int = -1
 
 
 class OffsetForLeaderEpoch(NamedTuple):
@@ -143,6 +124,16 @@ class OffsetForLeaderEpochAnswer(NamedTuple):
     partition: TopicPartition
     error: Error
     end: EpochEnd | None = None
+
+
+class InitProducerId(NamedTuple):
+    """An id for a producer that is idempotent, and not in transactions."""
+
+
+class InitProducerIdAnswer(NamedTuple):
+    error: Error
+    producer_id: int = -1
+    producer_epoch: int = -1
 
 
 class WriteTxnMarker(NamedTuple):
@@ -188,11 +179,21 @@ class MetadataAnswer(NamedTuple):
 # Brokers to the controller
 
 
+class Endpoint(NamedTuple):
+    """Where a broker can be reached, by those who use this listener."""
+
+    listener: str
+    host: str
+    port: int
+    protocol: int = 0  # Kafka's number: plain, TLS, with or without SASL
+
+
 class BrokerRegistration(NamedTuple):
     broker: int
     incarnation: int  # of the process: another one after every start
     rack: str | None = None
     previous_broker_epoch: int = -1  # known only after a clean shutdown
+    endpoints: tuple[Endpoint, ...] = ()
 
 
 class BrokerRegistrationAnswer(NamedTuple):
@@ -235,6 +236,17 @@ class AlterPartitionAnswer(NamedTuple):
     partition_epoch: int = -1
 
 
+class AllocateProducerIds(NamedTuple):
+    broker: int
+    broker_epoch: int
+
+
+class AllocateProducerIdsAnswer(NamedTuple):
+    error: Error
+    first: int = -1
+    size: int = 0
+
+
 # Administrators to the controller
 
 
@@ -242,8 +254,9 @@ class CreateTopic(NamedTuple):
     topic: str
     partitions: int
     replication_factor: int
-    config: tuple[tuple[str, str], ...] = ()
+    config: tuple[tuple[str, str | None], ...] = ()
     assignment: tuple[tuple[int, ...], ...] = ()  # empty: the controller places
+    validate_only: bool = False
 
 
 class DeleteTopic(NamedTuple):

@@ -1,18 +1,42 @@
-"""What the cluster has agreed on: brokers, topics, partitions, settings.
+"""What the cluster has agreed on: brokers, topics, partitions, settings, users, access.
 
 The quorum's log holds records; an image is what they amount to. Only `apply` changes an image, on
 the active controller, on the others and on brokers alike, live and in recovery.
+
+A record is written as it was when it had fewer fields, as long as the later ones say nothing: logs
+of before are read, and a cluster that does not use what is new has the same log as ever.
 """
 
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from lossless.core.messages import NO_LEADER, TopicPartition
+from lossless.core.admin_messages import (
+    ALL_BROKERS,
+    Resource,
+    ResourceKind,
+    broker_resource,
+    topic_resource,
+)
+from lossless.core.messages import NO_LEADER, Endpoint, TopicPartition
+from lossless.core.security.acls import Acls
+from lossless.core.security.records import (
+    AclCreated,
+    AclRemoved,
+    ScramCredentialChanged,
+    acl_of,
+    credential_changed,
+    fields_of,
+)
+from lossless.core.security.scram import ScramCredential, ScramMechanism
+from lossless.core.settings.brokers import effective
 
 MIN_ISR = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
+
+_NOTHING: Mapping[str, str] = {}
 
 
 class BrokerRegistered(NamedTuple):
@@ -21,12 +45,19 @@ class BrokerRegistered(NamedTuple):
     broker: int
     incarnation: int
     rack: str | None
+    endpoints: tuple[Endpoint, ...] = ()
 
 
 class BrokerChanged(NamedTuple):
     broker: int
     fenced: bool
     stopping: bool  # in controlled shutdown
+
+
+class BrokerRemoved(NamedTuple):
+    """It is not expected back; should it come, it registers as if it were new."""
+
+    broker: int
 
 
 class TopicCreated(NamedTuple):
@@ -46,6 +77,9 @@ class PartitionState(NamedTuple):
     partition_epoch: int = 0
     elr: tuple[int, ...] = ()  # eligible leaders: out of sync, with all that is committed
     last_known_leader: int = NO_LEADER  # who led when nobody was left
+    # While replicas move (reassignment.py); both are among `replicas`.
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
 
     @property
     def preferred(self) -> int:
@@ -61,18 +95,49 @@ class PartitionChanged(NamedTuple):
 
 
 class ConfigChanged(NamedTuple):
-    topic: str  # "" for the default of all topics
+    """Settings of a topic, and without a name those that count for all brokers; of one broker or
+    group, whose kind is said."""
+
+    name: str
     key: str
     value: str | None
+    kind: ResourceKind = ResourceKind.TOPIC
+
+    @classmethod
+    def of(cls, resource: Resource, key: str, value: str | None) -> ConfigChanged:
+        kind = ResourceKind.TOPIC if resource == ALL_BROKERS else resource.kind
+        return cls(resource.name, key, value, kind)
+
+    @property
+    def resource(self) -> Resource:
+        return Resource(self.kind, self.name) if self.name else ALL_BROKERS
+
+    @property
+    def topic(self) -> str | None:
+        """Whose partitions are concerned: "" for those of all topics, None for no partitions."""
+        if self.kind is ResourceKind.GROUP:
+            return None
+        return self.name if self.kind is ResourceKind.TOPIC else ""
+
+
+class ProducerIdsAllocated(NamedTuple):
+    """Ids below `end` have been given to brokers, and are not given again."""
+
+    end: int
 
 
 MetadataRecord = (
     BrokerRegistered
     | BrokerChanged
+    | BrokerRemoved
     | TopicCreated
     | TopicRemoved
     | PartitionChanged
     | ConfigChanged
+    | ProducerIdsAllocated
+    | ScramCredentialChanged
+    | AclCreated
+    | AclRemoved
 )
 
 _KINDS: dict[str, type] = {
@@ -80,26 +145,54 @@ _KINDS: dict[str, type] = {
     for kind in (
         BrokerRegistered,
         BrokerChanged,
+        BrokerRemoved,
         TopicCreated,
         TopicRemoved,
         PartitionChanged,
         ConfigChanged,
+        ProducerIdsAllocated,
     )
 }
 
 
 def encode(record: MetadataRecord) -> bytes:
-    return json.dumps([type(record).__name__, *record], separators=(",", ":")).encode()
+    fields: list[Any] = [type(record).__name__, *record]
+    if isinstance(record, PartitionChanged) and not (record.state.adding or record.state.removing):
+        fields[-1] = record.state[:_PLACED_FIELDS]
+    elif isinstance(record, ConfigChanged) and record.kind is ResourceKind.TOPIC:
+        del fields[-1]
+    elif isinstance(record, ScramCredentialChanged):
+        fields[1:] = fields_of(record)
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+_PLACED_FIELDS = PartitionState._fields.index("adding")
 
 
 def decode(data: bytes) -> MetadataRecord:
     name, *fields = json.loads(data)
     if name == "PartitionChanged":
-        topic, partition, (replicas, isr, leader, leader_epoch, partition_epoch, elr, last) = fields
+        topic, partition, (replicas, isr, *rest) = fields
+        leader, leader_epoch, partition_epoch, elr, last, *moving = rest
         state = PartitionState(
             tuple(replicas), tuple(isr), leader, leader_epoch, partition_epoch, tuple(elr), last
         )
+        if moving:
+            adding, removing = moving
+            state = state._replace(adding=tuple(adding), removing=tuple(removing))
         return PartitionChanged(topic, partition, state)
+    if name == "BrokerRegistered":
+        broker, incarnation, rack, endpoints = fields
+        return BrokerRegistered(
+            broker, incarnation, rack, tuple(Endpoint(*endpoint) for endpoint in endpoints)
+        )
+    if name == "ConfigChanged":
+        of, key, value, *kind = fields
+        return ConfigChanged(of, key, value, *map(ResourceKind, kind))
+    if name == "ScramCredentialChanged":
+        return credential_changed(*fields)
+    if name in ("AclCreated", "AclRemoved"):
+        return (AclCreated if name == "AclCreated" else AclRemoved)(acl_of(*fields))
     record: MetadataRecord = _KINDS[name](*fields)
     return record
 
@@ -110,6 +203,7 @@ class Broker(NamedTuple):
     rack: str | None
     fenced: bool = True
     stopping: bool = False
+    endpoints: tuple[Endpoint, ...] = ()
 
     @property
     def is_active(self) -> bool:
@@ -118,28 +212,79 @@ class Broker(NamedTuple):
 
 
 class Image:
-    """Records up to `end_offset`, applied."""
+    """Records up to `end_offset`, applied.
 
-    __slots__ = ("brokers", "configs", "end_offset", "partitions", "topics")
+    `properties` are the static settings of whoever decides by this image: what counts where nobody
+    has agreed on anything. They are no part of what was agreed.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = (
+        "_partition_counts",
+        "acls",
+        "brokers",
+        "configs",
+        "end_offset",
+        "next_producer_id",
+        "partitions",
+        "properties",
+        "scram",
+        "topic_names",
+        "topics",
+    )
+
+    def __init__(self, properties: Mapping[str, str] = _NOTHING) -> None:
+        self.properties = properties
         self.brokers: dict[int, Broker] = {}
         self.topics: dict[str, int] = {}
+        self.topic_names: dict[int, str] = {}
         self.partitions: dict[TopicPartition, PartitionState] = {}
-        self.configs: dict[tuple[str, str], str] = {}
+        self._partition_counts: dict[str, int] = {}
+        self.configs: dict[Resource, Mapping[str, str]] = {}
+        self.next_producer_id = 0
+        # None: there was one, and it was taken away.
+        self.scram: dict[tuple[str, ScramMechanism], ScramCredential | None] = {}
+        self.acls = Acls()
         self.end_offset = 0
 
     def copy(self) -> Image:
-        copied = Image()
+        copied = Image(self.properties)
         copied.brokers = dict(self.brokers)
         copied.topics = dict(self.topics)
+        copied.topic_names = dict(self.topic_names)
         copied.partitions = dict(self.partitions)
+        copied._partition_counts = dict(self._partition_counts)
         copied.configs = dict(self.configs)
+        copied.next_producer_id = self.next_producer_id
+        copied.scram = dict(self.scram)
+        copied.acls = self.acls
         copied.end_offset = self.end_offset
         return copied
 
+    # Settings
+
+    def overrides(self, resource: Resource) -> Mapping[str, str]:
+        """What was set for it, and for nothing else."""
+        return self.configs.get(resource, _NOTHING)
+
+    def effective_properties(self, broker: int | None = None) -> dict[str, str]:
+        """What a broker goes by, or any broker: what is static, then what was set for all, then
+        what was set for it."""
+        own = _NOTHING if broker is None else self.overrides(broker_resource(broker))
+        return effective(self.properties, self.overrides(ALL_BROKERS), own)
+
     def config(self, topic: str, key: str, otherwise: str) -> str:
-        return self.configs.get((topic, key), self.configs.get(("", key), otherwise))
+        """Of a setting that topics and brokers have under one name."""
+        for texts in (
+            self.overrides(topic_resource(topic)),
+            self.overrides(ALL_BROKERS),
+            self.properties,
+        ):
+            if key in texts:
+                return texts[key]
+        return otherwise
+
+    def partition_count(self, topic: str) -> int:
+        return self._partition_counts.get(topic, 0)
 
     def min_isr(self, partition: TopicPartition) -> int:
         """More than there are replicas means all of them (since Kafka 3.7)."""
@@ -147,7 +292,9 @@ class Image:
         return min(asked, len(self.partitions[partition].replicas))
 
     def may_elect_unclean(self, partition: TopicPartition) -> bool:
-        return self.config(partition.topic, UNCLEAN, "false") == "true"
+        return self.config(partition.topic, UNCLEAN, "false").strip().lower() == "true"
+
+    # Brokers and partitions
 
     def is_active(self, broker: int) -> bool:
         known = self.brokers.get(broker)
@@ -157,28 +304,51 @@ class Image:
         match record:
             case PartitionChanged():
                 self.partitions[TopicPartition(record.topic, record.partition)] = record.state
+                count = max(self.partition_count(record.topic), record.partition + 1)
+                self._partition_counts[record.topic] = count
             case BrokerChanged():
                 self.brokers[record.broker] = self.brokers[record.broker]._replace(
                     fenced=record.fenced, stopping=record.stopping
                 )
             case BrokerRegistered():
-                self.brokers[record.broker] = Broker(offset, record.incarnation, record.rack)
+                self.brokers[record.broker] = Broker(
+                    offset, record.incarnation, record.rack, endpoints=record.endpoints
+                )
+            case BrokerRemoved():
+                del self.brokers[record.broker]
             case TopicCreated():
                 self.topics[record.topic] = record.topic_id
+                self.topic_names[record.topic_id] = record.topic
             case TopicRemoved():
                 self._remove(record.topic)
+            case ProducerIdsAllocated():
+                self.next_producer_id = record.end
             case ConfigChanged():
-                if record.value is None:
-                    self.configs.pop((record.topic, record.key), None)
-                else:
-                    self.configs[record.topic, record.key] = record.value
+                self._configure(record.resource, record.key, record.value)
+            case ScramCredentialChanged():
+                self.scram[record.user, record.mechanism] = record.credential
+            case AclCreated():
+                self.acls = self.acls.with_entry(record.acl)
+            case AclRemoved():
+                self.acls = self.acls.without_entry(record.acl)
         self.end_offset = offset + 1
 
+    def _configure(self, resource: Resource, key: str, value: str | None) -> None:
+        """With another mapping: copies of this image have the old one."""
+        texts = {name: text for name, text in self.overrides(resource).items() if name != key}
+        if value is not None:
+            texts[key] = value
+        if texts:
+            self.configs[resource] = texts
+        else:
+            self.configs.pop(resource, None)
+
     def _remove(self, topic: str) -> None:
-        del self.topics[topic]
+        del self.topic_names[self.topics.pop(topic)]
+        self._partition_counts.pop(topic, None)
         self.partitions = {
             partition: state
             for partition, state in self.partitions.items()
             if partition.topic != topic
         }
-        self.configs = {key: value for key, value in self.configs.items() if key[0] != topic}
+        self.configs.pop(topic_resource(topic), None)

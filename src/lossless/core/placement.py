@@ -19,14 +19,16 @@ class NotEnoughBrokers(ValueError):
 
 
 def place(
-    racks: Mapping[int, str | None], partitions: int, replication_factor: int
+    racks: Mapping[int, str | None], partitions: int, replication_factor: int, *, first: int = 0
 ) -> tuple[tuple[int, ...], ...]:
-    """The replicas of each partition, the preferred leader first."""
+    """The replicas of each partition, the preferred leader first; of a topic that has `first`
+    partitions already, of those that come after them."""
     if not 1 <= replication_factor <= len(racks):
         raise NotEnoughBrokers(replication_factor, len(racks))
     circle = _racks_in_turn(racks)
     return tuple(
-        _replicas(circle, racks, partition, replication_factor) for partition in range(partitions)
+        _replicas(circle, racks, partition, replication_factor)
+        for partition in range(first, first + partitions)
     )
 
 

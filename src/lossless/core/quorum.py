@@ -166,6 +166,15 @@ class Quorum:
         state = self._state
         return isinstance(state, Leader) and self.high_watermark > state.first_offset
 
+    @property
+    def ends(self) -> dict[int, int]:
+        """Where the logs of those who fetch from this leader end, as far as is known."""
+        state = self._state
+        if not isinstance(state, Leader):
+            return {}
+        waiting = {replica: parked.request.offset for replica, parked in state.parked.items()}
+        return {**state.ends, **waiting, self.node: self._log.log_end_offset}
+
     def committed_values(self, from_offset: int = 0) -> Iterator[tuple[int, bytes]]:
         """Offsets and values of what is committed; without the records that open epochs."""
         return self._values(from_offset, self.high_watermark)

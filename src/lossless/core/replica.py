@@ -30,6 +30,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from lossless.core.acceptance import accepted
 from lossless.core.in_sync import InSyncSet, Progress, Proposal
 from lossless.core.messages import (
     NO_LEADER,
@@ -45,12 +46,24 @@ from lossless.core.messages import (
     OffsetForLeaderEpochAnswer,
     OffsetKind,
     Produced,
+    Producer,
     TopicPartition,
     WriteTxnMarker,
-    WriteTxnMarkerAnswer,
 )
 from lossless.core.metadata import PartitionState
-from lossless.log.batch import CorruptBatch, Marker, MarkerKind, parse_all
+from lossless.core.settings.policies import TopicPolicy
+from lossless.log.batch import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    CorruptBatch,
+    Marker,
+    MarkerKind,
+    NoBatch,
+    Record,
+    build,
+    parse_all,
+)
 from lossless.log.index import AbortedTransaction
 from lossless.log.leader_epochs import EpochEnd
 from lossless.log.log import Log
@@ -97,12 +110,14 @@ class Replica:
         config: ReplicaConfig | None = None,
         rules: Rules = RULES,
         is_eligible: Callable[[int, int], bool],
+        policy: TopicPolicy | None = None,
     ) -> None:
         self.partition = partition
         self.broker = broker
         self.log = log
         self.config = config or ReplicaConfig()
         self._rules = rules
+        self.policy = policy  # what the topic takes; None: whatever comes
         self._is_eligible = is_eligible  # broker and epoch: may it be in sync, as far as is known?
         self.role = Role.OFFLINE
         self.leader = NO_LEADER
@@ -154,6 +169,9 @@ class Replica:
             ):
                 self.proposal = None
         if self.role is Role.LEADER:
+            for replica in state.replicas:  # one may be added within an epoch
+                if replica != self.broker and replica not in self.progress:
+                    self.progress[replica] = Progress(LONG_AGO_MS)
             self._advance(now_ms)
         return False
 
@@ -188,22 +206,34 @@ class Replica:
             return self._refused(Error.NOT_ENOUGH_REPLICAS)
         try:
             batches = parse_all(data)
+        except NoBatch:
+            return self._refused(Error.INVALID_RECORD)
         except CorruptBatch:
             return self._refused(Error.CORRUPT_MESSAGE)
         if len(batches) != 1:  # a second one that is refused would leave the first behind
             return self._refused(Error.INVALID_RECORD)
-        result = self.log.append(batches[0], leader_epoch=self.leader_epoch, now_ms=now_ms)
+        batch = batches[0]
+        if not batch.may_be_sent:
+            return self._refused(Error.INVALID_RECORD)
+        has_own_time = self.log.config.log_append_time
+        if self.policy is not None:
+            taken = accepted(batch, self.policy, has_own_time, now_ms)
+            if isinstance(taken, Error):
+                return self._refused(taken)
+            batch = taken
+        result = self.log.append(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
         if isinstance(result, Refusal):
             return self._refused(_REFUSALS[result])
         self._after_append(now_ms)
         start = self.log.log_start_offset
-        produced = Produced(self.partition, Error.NONE, result.base_offset, start)
+        time_ms = now_ms if has_own_time else NO_TIMESTAMP
+        produced = Produced(self.partition, Error.NONE, result.base_offset, start, time_ms)
         return AppendResult(produced, result.last_offset + 1)
 
-    def append_marker(self, request: WriteTxnMarker, now_ms: int) -> WriteTxnMarkerAnswer:
-        """The end of a transaction. Markers wait for nobody: the coordinator asks again."""
+    def append_marker(self, request: WriteTxnMarker, now_ms: int) -> AppendResult:
+        """The end of a transaction. It is written whoever is in sync: the transaction has ended."""
         if self.role is not Role.LEADER:
-            return WriteTxnMarkerAnswer(self.partition, Error.NOT_LEADER_OR_FOLLOWER)
+            return self._refused(Error.NOT_LEADER_OR_FOLLOWER)
         kind = MarkerKind.COMMIT if request.committed else MarkerKind.ABORT
         result = self.log.append_marker(
             Marker(kind, request.coordinator_epoch),
@@ -213,9 +243,26 @@ class Replica:
             now_ms=now_ms,
         )
         if isinstance(result, Refusal):
-            return WriteTxnMarkerAnswer(self.partition, _REFUSALS[result])
+            return self._refused(_REFUSALS[result])
         self._after_append(now_ms)
-        return WriteTxnMarkerAnswer(self.partition, Error.NONE)
+        produced = Produced(self.partition, Error.NONE, result.base_offset)
+        return AppendResult(produced, result.last_offset + 1)
+
+    def append_decided(self, records: list[Record], producer: Producer | None, now_ms: int) -> None:
+        """What a coordinator that lives on this replica has decided."""
+        batch = build(
+            records,
+            producer_id=NO_PRODUCER_ID if producer is None else producer.id,
+            producer_epoch=NO_PRODUCER_EPOCH if producer is None else producer.epoch,
+            transactional=producer is not None,
+        )
+        self.log.append_decided(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        self._after_append(now_ms)
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether enough replicas are in sync for a record to be committed."""
+        return len(self.in_sync.isr) >= self.min_isr
 
     def _after_append(self, now_ms: int) -> None:
         if self.config.flush_before_ack:
@@ -391,6 +438,22 @@ class Replica:
         aborted = self.log.aborted_between(asked.offset, end) if read_committed else []
         return self._fetched(data=self._read(asked, end), aborted=tuple(aborted))
 
+    def readable_bytes(
+        self, asked: FetchPartition, read_committed: bool, enough: int
+    ) -> int | None:
+        """How much a consumer could read, at least if it is less than `enough`; None: it is to be
+        told something else."""
+        if (
+            self._checked(asked.leader_epoch, may_follow=True) is not Error.NONE
+            or self._divergence(asked) is not None
+            or not self.log.log_start_offset <= asked.offset <= self.log.log_end_offset
+        ):
+            return None
+        end = self.readable_end(read_committed)
+        if enough <= 1:  # what most consumers ask for needs no reading
+            return int(asked.offset < end)
+        return len(self._read(asked, end))
+
     def readable_end(self, read_committed: bool) -> int:
         if read_committed:
             return self.last_stable_offset
@@ -406,24 +469,27 @@ class Replica:
             return self._listed(self.log.log_start_offset)
         end = self.readable_end(asked.read_committed)
         if asked.at != OffsetKind.LATEST:
-            record = self.log.first_at_or_after(asked.at)
+            is_latest_time = asked.at == OffsetKind.MAX_TIMESTAMP
+            at = self.log.max_timestamp_ms if is_latest_time else asked.at
+            record = None if at == NO_TIMESTAMP else self.log.first_at_or_after(at)
             if record is not None and record.offset < end:
-                return self._listed(record.offset)
+                return self._listed(record.offset, record.timestamp_ms)
         # A new leader may not know yet what the old one has committed (KIP-207).
         is_behind = self.high_watermark < self.epoch_start_offset
         if is_behind and self._rules.offset_not_available_after_election:
             return ListOffsetsAnswer(self.partition, Error.OFFSET_NOT_AVAILABLE)
         return self._listed(end if asked.at == OffsetKind.LATEST else -1)
 
-    def _listed(self, offset: int) -> ListOffsetsAnswer:
+    def _listed(self, offset: int, timestamp_ms: int = NO_TIMESTAMP) -> ListOffsetsAnswer:
         epoch = self.log.epoch_at(offset)
-        return ListOffsetsAnswer(
-            self.partition, Error.NONE, offset, UNKNOWN_EPOCH if epoch is None else epoch
-        )
+        known_epoch = UNKNOWN_EPOCH if epoch is None else epoch
+        return ListOffsetsAnswer(self.partition, Error.NONE, offset, known_epoch, timestamp_ms)
 
     def on_offset_for_leader_epoch(self, asked: OffsetForLeaderEpoch) -> OffsetForLeaderEpochAnswer:
         error = self._checked(asked.leader_epoch)
-        end = self._end_of(asked.epoch) if error is Error.NONE else None
+        # Of an epoch that is still to come nobody knows where it ends.
+        is_known = error is Error.NONE and asked.epoch <= self.leader_epoch
+        end = self._end_of(asked.epoch) if is_known else None
         return OffsetForLeaderEpochAnswer(self.partition, error, end)
 
     def on_delete_records(self, asked: DeleteRecords) -> DeleteRecordsAnswer:
@@ -435,8 +501,12 @@ class Replica:
             self.log.delete_before(asked.offset)
         return DeleteRecordsAnswer(self.partition, Error.NONE, self.log.log_start_offset)
 
-    def retain(self, now_ms: int) -> None:
+    def tidy(self, now_ms: int) -> None:
+        """Deletes what is too old or too much, and what newer records of the same key replace."""
         self.log.retain(now_ms=now_ms, high_watermark=self.high_watermark)
+        if self.policy is not None and self.policy.compacts and self.log.has_more_to_compact:
+            self.log.flush()
+            self.log.compact(now_ms=now_ms, high_watermark=self.high_watermark)
 
     # What both kinds of fetch have in common
 
@@ -468,7 +538,7 @@ class Replica:
         return EpochEnd(UNKNOWN_EPOCH if latest is None else latest, self.log.log_end_offset)
 
     def _read(self, asked: FetchPartition, end_offset: int) -> bytes:
-        if asked.offset >= end_offset:
+        if asked.offset >= end_offset or not asked.bytes_max:
             return b""
         return self.log.read(asked.offset, end_offset=end_offset, bytes_max=asked.bytes_max)
 

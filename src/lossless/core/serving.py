@@ -17,6 +17,7 @@ from typing import Any
 from lossless.core.machine import Reply, Token
 from lossless.core.messages import (
     CONSUMER,
+    INTERNAL_TOPICS,
     DeleteRecords,
     DeleteRecordsAnswer,
     Error,
@@ -37,9 +38,11 @@ from lossless.core.messages import (
 )
 from lossless.core.replica import ALL, Replica
 
+MARKER_MS_MAX = 30_000  # then the coordinator asks again, and the marker is written again
+
 
 @dataclass(slots=True)
-class WaitingProduce:
+class WaitingAppend:
     """Acknowledged by everybody in sync, or by nobody in time."""
 
     token: Token
@@ -47,6 +50,7 @@ class WaitingProduce:
     done: dict[TopicPartition, Produced] = field(default_factory=dict)
     # What was appended, up to which offset, and in which leader epoch.
     open: dict[TopicPartition, tuple[Produced, int, int]] = field(default_factory=dict)
+    of_marker: bool = False
     is_over: bool = False
 
 
@@ -59,14 +63,20 @@ class WaitingFetch:
 
 
 class Serving:
-    def __init__(self, replicas: Mapping[TopicPartition, Replica]) -> None:
+    def __init__(
+        self,
+        replicas: Mapping[TopicPartition, Replica],
+        exists: Callable[[TopicPartition], bool],
+    ) -> None:
         self._replicas = replicas
-        self._produces: dict[TopicPartition, list[WaitingProduce]] = {}
+        self._exists = exists  # in the cluster, with or without a replica here
+        self._appends: dict[TopicPartition, list[WaitingAppend]] = {}
         self._fetches: dict[TopicPartition, list[WaitingFetch]] = {}
-        self._deadlines: list[tuple[int, int, WaitingProduce | WaitingFetch]] = []
+        self._deadlines: list[tuple[int, int, WaitingAppend | WaitingFetch]] = []
         self._waiting_count = 0
         self._touched: dict[TopicPartition, None] = {}
         self.replies: list[Reply] = []  # whoever takes them clears them
+        self.markers: list[WriteTxnMarker] = []  # that were written; likewise
 
     @property
     def deadline_ms(self) -> int | None:
@@ -96,12 +106,7 @@ class Serving:
                     lambda r: r.on_offset_for_leader_epoch(request),
                 )
             case WriteTxnMarker():
-                self._ask(
-                    token,
-                    request,
-                    WriteTxnMarkerAnswer,
-                    lambda r: r.append_marker(request, now_ms),
-                )
+                self._on_marker(token, request, now_ms)
             case DeleteRecords():
                 self._ask(
                     token, request, DeleteRecordsAnswer, lambda r: r.on_delete_records(request)
@@ -110,28 +115,48 @@ class Serving:
                 return False
         return True
 
+    def _missing(self, partition: TopicPartition) -> Error:
+        """Why no replica of it is here: others have it, or it is none."""
+        if self._exists(partition):
+            return Error.NOT_LEADER_OR_FOLLOWER
+        return Error.UNKNOWN_TOPIC_OR_PARTITION
+
     def _ask(
         self,
         token: Token,
-        request: ListOffsets | OffsetForLeaderEpoch | WriteTxnMarker | DeleteRecords,
+        request: ListOffsets | OffsetForLeaderEpoch | DeleteRecords,
         refusal: Callable[[TopicPartition, Error], Any],
         ask: Callable[[Replica], Any],
     ) -> None:
         partition = request.partition
         replica = self._replicas.get(partition)
         if replica is None:
-            answer = refusal(partition, Error.UNKNOWN_TOPIC_OR_PARTITION)
+            answer = refusal(partition, self._missing(partition))
         else:
             answer = ask(replica)
             self.touch(partition)
         self.replies.append(Reply(token, answer))
 
     def _on_produce(self, token: Token, request: Produce, now_ms: int) -> None:
-        waiting = WaitingProduce(token, now_ms + request.timeout_ms)
+        self.produce(token, request, {}, now_ms)
+
+    def produce(
+        self,
+        token: Token,
+        request: Produce,
+        refused: Mapping[TopicPartition, Error],
+        now_ms: int,
+    ) -> None:
+        waiting = WaitingAppend(token, now_ms + request.timeout_ms)
         for partition, data in request.batches:
             replica = self._replicas.get(partition)
-            if replica is None:
-                waiting.done[partition] = Produced(partition, Error.UNKNOWN_TOPIC_OR_PARTITION)
+            if partition.topic in INTERNAL_TOPICS:
+                # A coordinator believes what it finds there: nobody else may write it.
+                waiting.done[partition] = Produced(partition, Error.INVALID_TOPIC_EXCEPTION)
+                continue
+            if replica is None or partition in refused:
+                error = refused.get(partition, self._missing(partition))
+                waiting.done[partition] = Produced(partition, error)
                 continue
             produced, end_offset = replica.append(data, request.acks, now_ms)
             self.touch(partition)
@@ -139,19 +164,44 @@ class Serving:
                 waiting.open[partition] = (produced, end_offset, replica.leader_epoch)
             else:
                 waiting.done[partition] = produced
-        if request.acks == 0:
-            return
+        if request.acks != 0:
+            self._await(waiting)
+        elif any(produced.error is not Error.NONE for produced in waiting.done.values()):
+            self._finish(waiting)
+
+    def _on_marker(self, token: Token, request: WriteTxnMarker, now_ms: int) -> None:
+        """Answered once everybody in sync has it: the coordinator will not ask a second time."""
+        partition = request.partition
+        replica = self._replicas.get(partition)
+        waiting = WaitingAppend(token, now_ms + MARKER_MS_MAX, of_marker=True)
+        if replica is None:
+            waiting.done[partition] = Produced(partition, Error.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            produced, end_offset = replica.append_marker(request, now_ms)
+            self.touch(partition)
+            if produced.error is Error.NONE:
+                self.markers.append(request)
+                waiting.open[partition] = (produced, end_offset, replica.leader_epoch)
+            else:
+                waiting.done[partition] = produced
+        self._await(waiting)
+
+    def _await(self, waiting: WaitingAppend) -> None:
         if not waiting.open:
             self._finish(waiting)
             return
         for partition in waiting.open:
-            self._produces.setdefault(partition, []).append(waiting)
+            self._appends.setdefault(partition, []).append(waiting)
         self._wait(waiting)
 
     def _on_fetch(self, token: Token, request: Fetch, now_ms: int) -> None:
         waiting = WaitingFetch(token, now_ms + request.wait_ms_max, request)
-        answers = [self._arrived(request, asked, now_ms) for asked in request.partitions]
-        size = sum(len(fetched.data) for fetched in answers)
+        answers = []
+        size = 0
+        for asked in request.partitions:
+            fetched = self._arrived(request, _within(asked, request, size), now_ms)
+            answers.append(fetched)
+            size += len(fetched.data)
         has_news = request.replica != CONSUMER and self._has_news(waiting)
         is_odd = any(fetched.error or fetched.diverging for fetched in answers)
         if size >= request.bytes_min or is_odd or has_news or request.wait_ms_max <= 0:
@@ -174,14 +224,14 @@ class Serving:
     def _read(self, request: Fetch, asked: FetchPartition) -> Fetched:
         replica = self._replicas.get(asked.partition)
         if replica is None:
-            return Fetched(asked.partition, Error.UNKNOWN_TOPIC_OR_PARTITION)
+            return Fetched(asked.partition, self._missing(asked.partition))
         if request.replica == CONSUMER:
             return replica.on_consumer_fetch(asked, request.read_committed)
         return replica.read_for_follower(request.replica, request.broker_epoch, asked)
 
     # Whoever waits
 
-    def _wait(self, waiting: WaitingProduce | WaitingFetch) -> None:
+    def _wait(self, waiting: WaitingAppend | WaitingFetch) -> None:
         self._waiting_count += 1
         heapq.heappush(self._deadlines, (waiting.deadline_ms, self._waiting_count, waiting))
 
@@ -193,8 +243,8 @@ class Serving:
             replica = self._replicas.get(partition)
             if replica is not None:
                 moved.append(replica)
-            if self._produces.get(partition):
-                self._complete_produces(partition, replica)
+            if self._appends.get(partition):
+                self._complete_appends(partition, replica)
             if self._fetches.get(partition):
                 self._complete_fetches(partition)
         return moved
@@ -211,14 +261,14 @@ class Serving:
                 waiting.done[partition] = produced._replace(error=Error.REQUEST_TIMED_OUT)
             self._finish(waiting)
 
-    def _complete_produces(self, partition: TopicPartition, replica: Replica | None) -> None:
+    def _complete_appends(self, partition: TopicPartition, replica: Replica | None) -> None:
         left = []
-        for waiting in self._produces[partition]:
+        for waiting in self._appends[partition]:
             if waiting.is_over:
                 continue
             produced, end_offset, leader_epoch = waiting.open[partition]
             error = (
-                Error.UNKNOWN_TOPIC_OR_PARTITION
+                self._missing(partition)
                 if replica is None
                 else replica.acknowledged(end_offset, leader_epoch)
             )
@@ -229,11 +279,15 @@ class Serving:
             waiting.done[partition] = produced._replace(error=error)
             if not waiting.open:
                 self._finish(waiting)
-        self._produces[partition] = left
+        self._appends[partition] = left
 
-    def _finish(self, waiting: WaitingProduce) -> None:
+    def _finish(self, waiting: WaitingAppend) -> None:
         waiting.is_over = True
-        self.replies.append(Reply(waiting.token, ProduceAnswer(tuple(waiting.done.values()))))
+        done = tuple(waiting.done.values())
+        answer: ProduceAnswer | WriteTxnMarkerAnswer = ProduceAnswer(done)
+        if waiting.of_marker:
+            answer = WriteTxnMarkerAnswer(done[0].partition, done[0].error)
+        self.replies.append(Reply(waiting.token, answer))
 
     def _complete_fetches(self, partition: TopicPartition) -> None:
         """Each may now be worth an answer; what is not goes on waiting until its time is up."""
@@ -256,19 +310,32 @@ class Serving:
                 if replica.has_news_for(request.replica, asked):
                     return True
                 continue
-            fetched = replica.on_consumer_fetch(asked, request.read_committed)
-            if fetched.error is not Error.NONE or fetched.diverging is not None:
+            enough = request.bytes_min
+            available = replica.readable_bytes(asked, request.read_committed, enough)
+            if available is None:
                 return True
-            size += len(fetched.data)
+            size += available
         return request.replica == CONSUMER and size >= request.bytes_min
 
     def _answer_fetch(self, waiting: WaitingFetch, answers: list[Fetched] | None = None) -> None:
         waiting.is_over = True
         request = waiting.request
         if answers is None:
-            answers = [self._read(request, asked) for asked in request.partitions]
+            answers = []
+            size = 0
+            for asked in request.partitions:
+                fetched = self._read(request, _within(asked, request, size))
+                answers.append(fetched)
+                size += len(fetched.data)
         self.replies.append(Reply(waiting.token, FetchAnswer(tuple(answers))))
         for asked in request.partitions if request.replica != CONSUMER else ():
             replica = self._replicas.get(asked.partition)
             if replica is not None:
                 replica.on_answered(request.replica)
+
+
+def _within(asked: FetchPartition, request: Fetch, size: int) -> FetchPartition:
+    """What is left of the whole answer's limit. Nothing at all once it is reached; before that at
+    least one batch, so that a large one is read some day (KIP-74)."""
+    left = request.bytes_max - size
+    return asked if asked.bytes_max <= left else asked._replace(bytes_max=max(0, left))

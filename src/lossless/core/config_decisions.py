@@ -1,0 +1,203 @@
+"""The controller's decisions on settings: of topics, of brokers, of groups.
+
+A request changes several settings of one resource, or none: what it would come to is judged as a
+whole, with what is set already.
+
+    topic     what a topic may set
+    broker    what Kafka lets change while a broker runs, if this broker acts on it; for one broker
+              or, by the broker without a name, for all. What nobody knows is for somebody's plugin
+    group     what a group may set, within its broker's bounds
+
+Rules learnt
+- A wrong value of a broker is INVALID_REQUEST, one of a topic or group INVALID_CONFIG: Kafka
+  regrets the difference, and keeps it (KAFKA-13609).
+- How many must be in sync is agreed on by the cluster, or eligible leaders would depend on which
+  broker is asked: no broker has its own number, and the cluster's is never taken away (KIP-966).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lossless.core.admin_messages import (
+    ALL_BROKERS,
+    AlterConfigs,
+    ConfigChange,
+    ConfigOperation,
+    Resource,
+    ResourceKind,
+)
+from lossless.core.dynamic_settings import AT_RUN_TIME
+from lossless.core.messages import AdminAnswer, Error
+from lossless.core.metadata import MIN_ISR, ConfigChanged, Image
+from lossless.core.settings.broker_settings import BrokerSettings
+from lossless.core.settings.brokers import BROKERS, effective, setting_for
+from lossless.core.settings.groups import GROUPS, problem_with_group
+from lossless.core.settings.kinds import InvalidSetting, Kind, Mode, Setting, problem
+from lossless.core.settings.topics import TOPICS, problem_with_topic
+
+_TABLES: Mapping[ResourceKind, Mapping[str, Setting]] = {
+    ResourceKind.TOPIC: TOPICS,
+    ResourceKind.BROKER: BROKERS,
+    ResourceKind.GROUP: GROUPS,
+}
+
+
+def altered(
+    image: Image, request: AlterConfigs, *, has_elr: bool
+) -> tuple[ConfigChanged, ...] | AdminAnswer:
+    """The records of a change, or why it is not made."""
+    before = image.overrides(request.resource)
+    if request.resource.kind not in _TABLES:
+        kind = request.resource.kind.name.lower().replace("_", " ")
+        return AdminAnswer(Error.INVALID_REQUEST, f"settings of a {kind} cannot be changed here")
+    if wrong := _malformed(request.changes):
+        return AdminAnswer(Error.INVALID_REQUEST, wrong)
+    after = {} if request.replaces_all else dict(before)
+    for change in request.changes:
+        value = _changed(request.resource.kind, change, before.get(change.key))
+        if isinstance(value, AdminAnswer):
+            return value
+        if value is None:
+            after.pop(change.key, None)
+        else:
+            after[change.key] = value
+    refusal = _refusal(image, request.resource, before, after, has_elr)
+    if refusal is not None:
+        return refusal
+    return tuple(
+        ConfigChanged.of(request.resource, key, after.get(key))
+        for key in dict.fromkeys((*(change.key for change in request.changes), *before))
+        if before.get(key) != after.get(key)
+    )
+
+
+def _malformed(changes: tuple[ConfigChange, ...]) -> str | None:
+    keys = [change.key for change in changes]
+    if len(set(keys)) < len(keys):
+        return "Error due to duplicate config keys"
+    without = [
+        change.key
+        for change in changes
+        if change.value is None and change.operation is not ConfigOperation.DELETE
+    ]
+    return f"Null value not supported for : {', '.join(without)}" if without else None
+
+
+def _changed(
+    kind: ResourceKind, change: ConfigChange, before: str | None
+) -> str | AdminAnswer | None:
+    """The value afterwards; None: it is deleted."""
+    if change.operation is ConfigOperation.DELETE:
+        return None
+    if change.operation is ConfigOperation.SET:
+        return change.value
+    setting = _TABLES[kind].get(change.key)
+    if setting is None or setting.kind is not Kind.LIST:
+        return AdminAnswer(
+            Error.INVALID_CONFIG,
+            f"Can't {change.operation.name} to key {change.key} because its type is not LIST.",
+        )
+    # Kafka goes by its own default where nothing is set, not by what the broker says.
+    words = [word for word in (before or setting.default or "").split(",") if word]
+    given = (change.value or "").split(",")
+    if change.operation is ConfigOperation.APPEND:
+        words += [word for word in dict.fromkeys(given) if word not in words]
+    else:
+        words = [word for word in words if word not in given]
+    return ",".join(words)
+
+
+def _refusal(
+    image: Image,
+    resource: Resource,
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+    has_elr: bool,
+) -> AdminAnswer | None:
+    match resource.kind:
+        case ResourceKind.TOPIC:
+            return _refused_topic(image, resource.name, after)
+        case ResourceKind.GROUP:
+            if not resource.name:
+                return AdminAnswer(
+                    Error.INVALID_REQUEST, "Default group resources are not allowed."
+                )
+            wrong = problem_with_group(after, image.effective_properties())
+            return None if wrong is None else AdminAnswer(Error.INVALID_CONFIG, wrong)
+        case _:
+            return (
+                _refused_broker_name(image, resource)
+                or (_refused_minimum(resource, before, after) if has_elr else None)
+                or _refused_broker(image, resource, after)
+            )
+
+
+def _refused_topic(image: Image, topic: str, after: Mapping[str, str]) -> AdminAnswer | None:
+    if not topic:
+        return AdminAnswer(Error.INVALID_REQUEST, "Default topic resources are not allowed.")
+    wrong = problem_with_topic(after, image.effective_properties())
+    if wrong is not None:
+        return AdminAnswer(Error.INVALID_CONFIG, wrong)
+    if topic not in image.topics:
+        return AdminAnswer(Error.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
+    return None
+
+
+def _refused_broker_name(image: Image, resource: Resource) -> AdminAnswer | None:
+    if resource == ALL_BROKERS:
+        return None
+    if not (resource.name.isascii() and resource.name.isdecimal()):
+        what = f"Unable to parse broker name as a base 10 number: {resource.name!r}"
+        return AdminAnswer(Error.INVALID_REQUEST, what)
+    if int(resource.name) not in image.brokers:
+        what = f"No broker with id {resource.name} found."
+        return AdminAnswer(Error.BROKER_ID_NOT_REGISTERED, what)
+    return None
+
+
+def _refused_minimum(
+    resource: Resource, before: Mapping[str, str], after: Mapping[str, str]
+) -> AdminAnswer | None:
+    if before.get(MIN_ISR) == after.get(MIN_ISR):
+        return None
+    if resource != ALL_BROKERS:
+        what = f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled."
+    elif MIN_ISR not in after:
+        what = f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled."
+    else:
+        return None
+    return AdminAnswer(Error.INVALID_CONFIG, what)
+
+
+def _refused_broker(
+    image: Image, resource: Resource, after: Mapping[str, str]
+) -> AdminAnswer | None:
+    known = {name: setting for name in after if (setting := setting_for(name)) is not None}
+    fixed = [name for name, setting in known.items() if setting.mode is Mode.READ_ONLY]
+    if fixed:
+        return _not_now("Cannot update these configs dynamically", fixed)
+    for name, setting in known.items():
+        if wrong := problem(setting, after[name]):
+            return AdminAnswer(Error.INVALID_REQUEST, wrong)
+    of_one = [name for name, setting in known.items() if setting.mode is Mode.PER_BROKER]
+    if resource == ALL_BROKERS and of_one:
+        what = "Cannot update these configs at default cluster level, broker id must be specified"
+        return _not_now(what, of_one)
+    ignored = [
+        name
+        for name, setting in known.items()
+        if not setting.honoured or setting.name not in AT_RUN_TIME
+    ]
+    if ignored:
+        return _not_now("The embedded broker does not act on these while it runs", ignored)
+    try:
+        # Kafka's own check: the broker as it would be then.
+        BrokerSettings.from_properties(effective(image.effective_properties(), after))
+    except InvalidSetting as invalid:
+        return AdminAnswer(Error.INVALID_REQUEST, str(invalid))
+    return None
+
+
+def _not_now(what: str, names: list[str]) -> AdminAnswer:
+    return AdminAnswer(Error.INVALID_REQUEST, f"{what}: {', '.join(sorted(names))}")

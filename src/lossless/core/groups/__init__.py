@@ -1,0 +1,1 @@
+"""The group coordinator: who reads which partitions together, and how far they have come."""

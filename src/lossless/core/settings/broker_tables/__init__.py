@@ -1,0 +1,1 @@
+"""The settings of Kafka 4.1's brokers, by subject."""
