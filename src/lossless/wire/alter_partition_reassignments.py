@@ -1,0 +1,40 @@
+"""AlterPartitionReassignments (45), served by the active controller: replicas move to other
+brokers, or stay where they were. The move goes on after the answer."""
+
+from __future__ import annotations
+
+from lossless.core.admin_messages import AlterReassignment
+from lossless.core.messages import TopicPartition
+from lossless.wire.codec import Fields
+from lossless.wire.context import Call, Controller
+
+KEY = 45
+
+
+async def serve(call: Call, controller: Controller) -> Fields:
+    may_change = getattr(call.request, "allow_replication_factor_change", True)
+    responses = []
+    for topic in call.request.topics:
+        answers = await controller.ask_all(
+            [
+                AlterReassignment(
+                    TopicPartition(topic.name, said.partition_index),
+                    None if said.replicas is None else tuple(said.replicas),
+                    may_change,
+                )
+                for said in topic.partitions
+            ]
+        )
+        partitions = [
+            {
+                "partition_index": said.partition_index,
+                "error_code": answer.error,
+                "error_message": answer.what or None,
+            }
+            for said, answer in zip(topic.partitions, answers, strict=True)
+        ]
+        responses.append({"name": topic.name, "partitions": partitions})
+    told: dict[str, object] = {"responses": responses}
+    if call.version >= 1:
+        told["allow_replication_factor_change"] = may_change
+    return told

@@ -1,0 +1,50 @@
+"""Where embedded brokers answer differently from Apache Kafka on purpose: the whole list.
+
+Everything else that tests/conformance asks is the same on both engines. Each line is asserted, on
+both, by the test that it names; docs/unsupported.md shows them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lossless.core.error_codes import Error
+
+
+class Difference(NamedTuple):
+    behaviour: str
+    embedded: Error
+    apache: Error
+    why: str
+    test: str
+
+    def expected(self, engine: str) -> Error:
+        return self.embedded if engine == "embedded" else self.apache
+
+
+CLASSIC_JOINS_CONSUMER = Difference(
+    "a classic member joins a group of the new protocol that has members",
+    Error.INCONSISTENT_GROUP_PROTOCOL,
+    Error.MEMBER_ID_REQUIRED,  # the first half of joining
+    "a group changes its protocol when it is empty, not while it has members (KIP-848's online "
+    "migration)",
+    "test_members_of_the_new_protocol_are_known_by_id_and_epoch",
+)
+
+SETTING_WITHOUT_EFFECT = Difference(
+    "a setting of a broker is altered that Kafka may change while it runs, and that has no effect "
+    "on an embedded broker (log.cleaner.threads)",
+    Error.INVALID_REQUEST,
+    Error.NONE,
+    "a change that would change nothing is refused rather than taken in silence",
+    "test_settings_of_brokers_are_described_and_some_are_altered",
+)
+UNKNOWN_OPERATION = Difference(
+    "settings are altered by an operation that is none",
+    Error.INVALID_REQUEST,
+    Error.UNKNOWN_SERVER_ERROR,
+    "Kafka stumbles over the number; the request is at fault",
+    "test_an_operation_on_settings_that_is_none_is_refused",
+)
+
+DIFFERENCES = (CLASSIC_JOINS_CONSUMER, SETTING_WITHOUT_EFFECT, UNKNOWN_OPERATION)

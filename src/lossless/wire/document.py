@@ -1,0 +1,77 @@
+"""docs/unsupported.md: which of Kafka's APIs are left out, and why; which are spoken; what is
+answered differently.
+
+`scripts/document-unsupported` writes the file from the tables in versions.py and differences.py.
+"""
+
+from __future__ import annotations
+
+from lossless.wire.bounds import ELEMENTS_MAX
+from lossless.wire.differences import DIFFERENCES
+from lossless.wire.versions import APIS, BOTH, BROKER, LEFT_OUT, Listener
+
+_HEAD = """\
+# What the embedded brokers do not speak
+
+Written by `scripts/document-unsupported` from `src/lossless/wire/versions.py`; a test compares the
+table with what Apache Kafka 4.1 advertises. Every other API is spoken in exactly its versions.
+
+An API that is left out is not advertised either: clients see it in the answer to ApiVersions, and
+say so. Whoever asks nevertheless loses the connection, as with Apache Kafka.
+
+| API | key | listeners | why |
+|---|---|---|---|
+"""
+_LIMITS = f"""
+## Limits that Apache Kafka does not have
+
+| limit | what happens |
+|---|---|
+| A request has at most {ELEMENTS_MAX:,} elements in all its lists | the connection is closed |
+| A compressed batch that a broker has to look into unpacks to at most 64 MiB | CORRUPT_MESSAGE |
+"""
+_DIFFERENCES = """
+## What is answered differently
+
+Tests ask both engines the same (`tests/conformance`); this is where the answers differ on purpose.
+
+| what | embedded | Apache Kafka | why |
+|---|---|---|---|
+"""
+_SPOKEN = """
+## What is spoken
+
+| API | key | versions | listeners |
+|---|---|---|---|
+"""
+
+
+def render() -> str:
+    left_out = "".join(
+        f"| {_title(one.name)} | {one.key} | {_listeners(one.listeners)} | {one.why} |\n"
+        for one in LEFT_OUT
+    )
+    spoken = "".join(
+        f"| {_title(api.name)} | {api.key} | {_versions(api.lowest, api.highest)} "
+        f"| {_listeners(api.listeners)} |\n"
+        for _, api in sorted(APIS.items())
+    )
+    differences = "".join(
+        f"| {one.behaviour} | {one.embedded.name} | {one.apache.name} | {one.why} |\n"
+        for one in DIFFERENCES
+    )
+    return _HEAD + left_out + _LIMITS + _DIFFERENCES + differences + _SPOKEN + spoken
+
+
+def _title(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def _versions(lowest: int, highest: int) -> str:
+    return str(lowest) if lowest == highest else f"{lowest} to {highest}"
+
+
+def _listeners(listeners: Listener) -> str:
+    if listeners == BOTH:
+        return "brokers, controllers"
+    return "brokers" if listeners == BROKER else "controllers"

@@ -1,0 +1,133 @@
+"""Produce (0), versions 3 to 13: records for partitions, acknowledged or not.
+
+From version 9 on flexible; 10 tells who leads instead when a broker does not; 12 is spoken by
+producers of transaction version 2; 13 names topics by their ids.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lossless.core.messages import Error, Produce, Produced, TopicPartition
+from lossless.wire.codec import Fields
+from lossless.wire.encoding import INT32, array, string
+from lossless.wire.reading import Reader
+
+FLEXIBLE, WITH_LEADERS, IMPLICIT_TRANSACTIONS, WITH_TOPIC_IDS = 9, 10, 12, 13
+NO_TIMESTAMP = -1
+
+_CORRELATION = struct.Struct(">ii")
+_PARTITION = struct.Struct(">ihqq")  # index, error, base offset, append time
+_LOG_START = struct.Struct(">q")
+_ACKS = struct.Struct(">hi")  # acks, timeout
+_NO_THROTTLE = INT32.pack(0)
+_ENDED = {False: INT32.pack(0) + struct.pack(">h", -1), True: b"\1\0\0"}  # no record errors
+
+
+class Understood(NamedTuple):
+    request: Produce
+    unknown: tuple[tuple[bytes, int], ...]  # partitions of topics that nobody knows by this id
+
+
+def understood(frame: bytes, at: int, version: int, topic_names: Mapping[int, str]) -> Understood:
+    """A request, read by hand. BadMessage if it is none."""
+    reader = Reader(frame, at, is_flexible=version >= FLEXIBLE)
+    transactional_id = reader.text()
+    acks, timeout_ms = reader.fixed(_ACKS)
+    batches: list[tuple[TopicPartition, bytes]] = []
+    unknown: list[tuple[bytes, int]] = []
+    for _ in range(reader.count()):
+        topic_id = b""
+        name: str | None
+        if version >= WITH_TOPIC_IDS:
+            topic_id = reader.raw(16)
+            name = topic_names.get(int.from_bytes(topic_id, "big"))
+        else:
+            name = reader.name()
+        for _ in range(reader.count()):
+            (index,) = reader.fixed(INT32)
+            size = reader.size(INT32)
+            records = reader.raw(size) if size >= 0 else b""
+            reader.tags()
+            if name is None:
+                unknown.append((topic_id, index))
+            else:
+                batches.append((TopicPartition(name, index), records))
+        reader.tags()
+    request = Produce(acks, timeout_ms, tuple(batches), transactional_id, version)
+    return Understood(request, tuple(unknown))
+
+
+def all_well(
+    correlation_id: int, version: int, partitions: Sequence[Produced], topic_ids: Mapping[str, int]
+) -> bytes:
+    """The whole answer's frame, if every partition has no error."""
+    flexible = version >= FLEXIBLE
+    tags = b"\0" if flexible else b""
+    topics: dict[str, list[Produced]] = {}
+    for produced in partitions:
+        topics.setdefault(produced.partition.topic, []).append(produced)
+    parts = [tags, array(len(topics), flexible)]
+    for name, group in topics.items():
+        if version >= WITH_TOPIC_IDS:
+            parts.append(topic_ids.get(name, 0).to_bytes(16, "big"))
+        else:
+            parts.append(string(name, flexible))
+        parts.append(array(len(group), flexible))
+        for produced in group:
+            parts.append(
+                _PARTITION.pack(
+                    produced.partition.partition, 0, produced.base_offset, produced.append_time_ms
+                )
+            )
+            if version >= 5:
+                parts.append(_LOG_START.pack(produced.log_start_offset))
+            if version >= 8:
+                parts.append(_ENDED[flexible])
+        parts.append(tags)
+    parts += (_NO_THROTTLE, tags)
+    body = b"".join(parts)
+    return _CORRELATION.pack(len(body) + 4, correlation_id) + body
+
+
+def told(
+    partitions: Sequence[Produced],
+    unknown: Sequence[tuple[bytes, int]],
+    topic_ids: Mapping[str, int],
+    leaders: Mapping[TopicPartition, Fields],
+    endpoints: Sequence[Fields],
+) -> Fields:
+    """When something went wrong, by kio. `leaders` has who leads what this broker does not."""
+    topics: dict[Any, dict[str, Any]] = {}
+    for produced in partitions:
+        name, index = produced.partition
+        topic = topics.setdefault(
+            name,
+            {
+                "name": name,
+                "topic_id": uuid.UUID(int=topic_ids.get(name, 0)),
+                "partition_responses": [],
+            },
+        )
+        said: dict[str, Any] = {
+            "index": index,
+            "error_code": produced.error,
+            "base_offset": produced.base_offset,
+            "log_append_time": None,
+            "log_start_offset": produced.log_start_offset,
+        }
+        if produced.partition in leaders:
+            said["current_leader"] = leaders[produced.partition]
+        topic["partition_responses"].append(said)
+    for topic_id, index in unknown:
+        topic = topics.setdefault(
+            topic_id,
+            {"name": "", "topic_id": uuid.UUID(bytes=topic_id), "partition_responses": []},
+        )
+        topic["partition_responses"].append(
+            {"index": index, "error_code": Error.UNKNOWN_TOPIC_ID, "base_offset": -1}
+        )
+    return {"responses": list(topics.values()), "node_endpoints": endpoints}
