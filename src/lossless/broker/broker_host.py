@@ -1,0 +1,324 @@
+"""A broker's process: the machine, its listeners, its links to the other nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from lossless.broker.apis import served_by
+from lossless.broker.connection import Connection
+from lossless.broker.fetching import Fetching
+from lossless.broker.host import Clock, Failure, Host, resolving
+from lossless.broker.leaders import Leaders
+from lossless.broker.links import Address
+from lossless.broker.peers import Open, Peers, names_of, open_plainly
+from lossless.broker.producing import Producing
+from lossless.broker.security.authorizer import Authorizer
+from lossless.broker.security.gate import Gate
+from lossless.broker.security.listeners import NodeSecurity
+from lossless.broker.security.login import opener
+from lossless.broker.server import Serve, Server, Unanswerable
+from lossless.core.broker import Broker, BrokerConfig, Phase
+from lossless.core.dynamic_settings import settings_now
+from lossless.core.messages import Endpoint, Error, TopicPartition
+from lossless.core.metadata import Image
+from lossless.core.replica import Replica
+from lossless.core.security.scram import ScramCredential, ScramMechanism
+from lossless.core.settings.broker_settings import BrokerSettings
+from lossless.core.settings.machines import topic_config
+from lossless.log.store import Store
+from lossless.wire import (
+    alter_configs,
+    api_versions,
+    delete_records,
+    describe_acls,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_producers,
+    describe_topic_partitions,
+    describe_user_scram_credentials,
+    frames,
+    incremental_alter_configs,
+    list_config_resources,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    sasl_authenticate,
+    sasl_handshake,
+)
+from lossless.wire.codec import Fields, make, read, request_class, response_class, write
+from lossless.wire.fetch import Asked
+from lossless.wire.frames import Header
+from lossless.wire.outgoing import Outgoing, outgoing
+from lossless.wire.versions import (
+    API_VERSIONS,
+    APIS,
+    BROKER,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+)
+
+ENVELOPE = 58
+SESSIONS_MAX = 1000  # max.incremental.fetch.session.cache.slots
+FORWARD_S_MAX = 30.0
+BACKOFF_S = 0.05
+LOOK_EVERY_S = 0.2
+OPEN_EVERY_S = 0.005
+
+
+class BrokerHost:
+    def __init__(
+        self,
+        number: int,
+        *,
+        cluster_id: str,
+        voters: Mapping[int, Address],
+        listeners: Mapping[str, Address],  # where to listen, by the listener's name
+        endpoints: tuple[Endpoint, ...],  # what to tell others
+        security: NodeSecurity,
+        rack: str | None,
+        stores: Callable[[str], Store],
+        draw: Callable[[int], int],
+        incarnation: int,
+        config: BrokerConfig,
+        settings: BrokerSettings,
+        clock: Clock,
+        on_failure: Failure,
+    ) -> None:
+        self.number = number
+        self.cluster_id = cluster_id
+        self.settings = settings
+        self._voters = voters
+        self._listeners = listeners
+        self._security = security
+        self.machine = Broker(
+            number,
+            voters=tuple(sorted(voters)),
+            stores=stores,
+            incarnation=incarnation,
+            draw=draw,
+            config=config,
+            topic_config=lambda overrides: topic_config(
+                overrides, settings_now(settings, self.image, number)
+            ),
+            rack=rack,
+            endpoints=endpoints,
+        )
+        self._peers = Peers(
+            f"broker-{number}",
+            cluster_id,
+            lambda: self.machine.image,
+            self._address_of,
+            self._open_to,
+        )
+        self.host = Host(
+            self.machine,
+            clock=clock,
+            send=self._peers.send,
+            logs=lambda _: self.machine.metadata_log,
+            on_failure=on_failure,
+        )
+        self.leaders = Leaders(lambda: self.image, self.endpoints)
+        fetching = Fetching(
+            self,
+            clock,
+            draw,
+            sessions_max=SESSIONS_MAX,
+            bytes_max=settings.network.fetch_max_bytes,
+            by_rack=(settings.replication.replica_selector_class or "").endswith(
+                "RackAwareReplicaSelector"
+            ),
+        )
+        producing = Producing(self)
+        forwarded = {
+            api.key: self._forward
+            for api in APIS.values()
+            if api.is_forwarded and BROKER & api.listeners and api.key not in self._served()
+        }
+        self.servers = [
+            Server(
+                BROKER,
+                name,
+                serve=self._served(),
+                take={PRODUCE: producing.take, FETCH: fetching.take, **forwarded},
+                frame_bytes_max=settings.network.socket_request_max_bytes,
+                idle_ms_max=settings.network.connections_max_idle_ms,
+                gate=self._gate(name),
+                tls=security.listeners[name].tls,
+            )
+            for name in listeners
+        ]
+
+    def _gate(self, listener: str) -> Gate | None:
+        """None where nobody has to say who they are, and everybody may do everything."""
+        secured, access = self._security.listeners[listener], self._security.access
+        if access is None and not secured.protocol.has_sasl:
+            return None
+        authorizer = None if access is None else Authorizer(access, self)
+        frame_bytes_max = self.settings.network.socket_request_max_bytes
+        return Gate(secured, self._credential, authorizer, frame_bytes_max)
+
+    def _credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        return self.image.scram.get((user, mechanism))
+
+    def _served(self) -> dict[int, Serve]:
+        return {
+            **served_by(self),
+            API_VERSIONS: lambda call: api_versions.serve(call, self, BROKER),
+            METADATA: lambda call: metadata.serve(call, self),
+            LIST_OFFSETS: lambda call: list_offsets.serve(call, self),
+            describe_producers.KEY: lambda call: describe_producers.serve(call, self),
+            23: lambda call: offset_for_leader_epoch.serve(call, self),
+            delete_records.KEY: lambda call: delete_records.serve(call, self),
+            describe_configs.KEY: lambda call: describe_configs.serve(call, self),
+            describe_log_dirs.KEY: lambda call: describe_log_dirs.serve(call, self),
+            # These the controller decides after the broker has looked at them.
+            alter_configs.KEY: lambda call: alter_configs.serve(call, self),
+            incremental_alter_configs.KEY: lambda call: incremental_alter_configs.serve(call, self),
+            sasl_handshake.KEY: sasl_handshake.serve,
+            sasl_authenticate.KEY: sasl_authenticate.serve,
+            describe_acls.KEY: lambda call: describe_acls.serve(call, self),
+            describe_user_scram_credentials.KEY: lambda call: describe_user_scram_credentials.serve(
+                call, self
+            ),
+            60: lambda call: describe_cluster.serve(call, self),
+            list_config_resources.KEY: lambda call: list_config_resources.serve(call, self),
+            75: lambda call: describe_topic_partitions.serve(call, self),
+        }
+
+    async def start(self) -> None:
+        for server in self.servers:
+            await server.bind(*self._listeners[server.name])
+        self.host.start()
+        self.servers[0].spawn(self._open())
+
+    async def _open(self) -> None:
+        """Clients are let in once this broker knows what the cluster has agreed on. Before that it
+        would tell them that their topics do not exist."""
+        while not self.machine.knows_itself:
+            await asyncio.sleep(OPEN_EVERY_S)
+        for server in self.servers:
+            await server.open()
+
+    async def shut_down(self) -> None:
+        """In order: leaders move away first, and the next start finds clean logs."""
+        self.host.event(self.machine.stop)
+        while self.machine.phase is not Phase.STOPPED:
+            await asyncio.sleep(0.005)
+
+    def stop(self) -> None:
+        """At once."""
+        self.host.stop()
+        for server in self.servers:
+            server.stop()
+        self._peers.close()
+
+    def _address_of(self, node: int) -> Address | None:
+        if node in self._voters:
+            return self._voters[node]
+        known = self.image.brokers.get(node)
+        for endpoint in known.endpoints if known else ():
+            if endpoint.listener == self._security.inter_broker_listener:
+                return endpoint.host, endpoint.port
+        return None
+
+    def _open_to(self, node: int) -> Open:
+        if node in self._voters:  # controllers are reached plainly, and on this machine only
+            return open_plainly
+        return opener(self._security.inter_broker, f"broker-{self.number}")
+
+    def cut_off(self, nodes: frozenset[int]) -> None:
+        """The network between this node and these is cut."""
+        self._peers.cut_off(nodes)
+        names = names_of(nodes)
+        for server in self.servers:
+            server.turn_deaf(names)
+
+    # What APIs may ask
+
+    @property
+    def image(self) -> Image:
+        return self.machine.image
+
+    @property
+    def replicas(self) -> Mapping[TopicPartition, Replica]:
+        return self.machine.replicas
+
+    def replica(self, asked: Asked) -> Replica | None:
+        return self.machine.replicas.get(asked.partition.partition)
+
+    def endpoints(self, listener: str) -> dict[int, Endpoint]:
+        return {
+            number: endpoint
+            for number, broker in self.image.brokers.items()
+            if not broker.fenced
+            for endpoint in broker.endpoints
+            if endpoint.listener == listener
+        }
+
+    async def ask(self, request: Any) -> Any:
+        return await self.host.ask(request)
+
+    async def ask_all(self, requests: Sequence[Any]) -> list[Any]:
+        return await self.host.ask_all(requests)
+
+    # What the controller decides
+
+    async def ask_controller(self, key: int, fields: Fields) -> Any:
+        version = APIS[key].highest
+        entity = request_class(key, version)
+        message = write(make(entity, fields))
+        frame = frames.request(
+            key, version, 0, f"broker-{self.number}", message, tagged=entity.__flexible__
+        )
+        answer = await self._ask_active(frame[4:])
+        tagged = frames.has_tagged_answer(key, version)
+        return read(response_class(key, version), answer, 5 if tagged else 4)
+
+    def _forward(self, connection: Connection, header: Header, entity: Any, frame: bytes) -> None:
+        """As it came: the controller reads it, and its answer goes back as it is."""
+        read(entity, frame, header.message_at)  # what is no message is refused here already
+        slot = connection.slot()
+
+        async def forward() -> None:
+            try:
+                answer = await self._ask_active(frame)
+            except Unanswerable:
+                connection.close()
+            else:
+                slot.fill([len(answer).to_bytes(4, "big") + answer])
+
+        self.servers[0].spawn(forward())
+
+    async def _ask_active(self, frame: bytes) -> bytes:
+        """The active controller's answer. Whoever was active may not be any more: ask again."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + FORWARD_S_MAX
+        enveloped = outgoing(
+            ENVELOPE, 0, {"request_data": frame, "client_host_address": b"\x7f\0\0\1"}
+        )
+        while loop.time() < until_s:
+            active = self.machine.quorum.leader
+            if active is not None:
+                answer = await self._forwarded(active, enveloped)
+                if answer is not None and answer.error_code.value == Error.NONE:
+                    return bytes(answer.response_data)
+                if answer is not None and answer.error_code.value != Error.NOT_CONTROLLER:
+                    raise Unanswerable(f"the controller refuses: {answer.error_code.name}")
+            await asyncio.sleep(BACKOFF_S)
+        raise Unanswerable("no controller is active")
+
+    async def _forwarded(self, active: int, enveloped: Outgoing) -> Any:
+        """None when the connection breaks, or when another controller has become active: the one
+        that was asked may stand still for ever."""
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._peers.link(active, "forwarding").ask(enveloped, resolving(answered))
+        while self.machine.quorum.leader == active:
+            await asyncio.wait({answered}, timeout=LOOK_EVERY_S)
+            if answered.done():
+                return answered.result()
+        return None

@@ -1,0 +1,294 @@
+"""A client's connection: frames come in, answers go out in the order of the requests.
+
+A request that has to wait, for followers or for records, does not keep the next one from being
+looked at: requests are handled as they come, and answers wait for those before them.
+
+Memory is bounded by what a client has really sent, and by what it really reads:
+
+- Small frames are read into one buffer that all connections of a loop share, because a connection
+  that is idle must not cost memory. A large frame gets pieces of its own, each in proportion to
+  what has come so far: whoever announces 100 MB and sends ten bytes costs no 100 MB.
+- Whoever has asked enough, or does not take the answers, is not looked at any more: what has come
+  stays where it is, and when more comes, nothing more is read. A client that behaves never notices,
+  and reading is not stopped and started for every request.
+- Some requests are heavy: their answers may be large, all of them at once (Fetch). Behind one of
+  them nothing is looked at until it is answered. Kafka does so with every request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast
+
+from lossless.wire.frames import LENGTH
+
+SHARED_BYTES = 256 * 1024
+LARGE_BYTES = 16 * 1024  # a frame from which on it gets pieces of its own
+PIECE_BYTES = 64 * 1024  # the first one at least, if so much is missing
+GROWTH = 3
+REQUESTS_MAX = 100  # waiting for an answer; then nothing more is looked at
+
+
+class _Shared(threading.local):
+    """What every loop has of its own. While one reads, another may, too: two clusters in one
+    process have two loops, on two threads."""
+
+    def __init__(self) -> None:
+        self.buffer = memoryview(bytearray(SHARED_BYTES))
+
+
+_of_this_loop = _Shared()
+
+Buffers = list[bytes]
+Amend = Callable[[Buffers], Buffers]
+
+
+class Listening(Protocol):
+    """Who takes what comes in."""
+
+    name: str
+    frame_bytes_max: int
+
+    def on_open(self, connection: Connection, /) -> None: ...
+
+    def on_frame(self, connection: Connection, frame: bytes, /) -> None: ...
+
+    def on_close(self, connection: Connection, /) -> None: ...
+
+
+class Slot:
+    """The place of an answer among the others."""
+
+    __slots__ = ("_amend", "buffers", "connection")
+
+    def __init__(self, connection: Connection, amend: Amend | None = None) -> None:
+        self.connection = connection
+        self.buffers: Buffers | None = None
+        self._amend = amend
+
+    def fill(self, buffers: Buffers) -> None:
+        """An empty answer leaves the place to the next one (acks=0)."""
+        self.buffers = buffers if self._amend is None else self._amend(buffers)
+        self.connection.flush()
+
+
+class Connection(asyncio.BufferedProtocol):
+    __slots__ = (
+        "_active_s",
+        "_filled",
+        "_is_choked",
+        "_is_closing",
+        "_is_held",
+        "_listening",
+        "_loop",
+        "_missing",
+        "_on_frame",
+        "_pieces",
+        "_requests_max",
+        "_rest",
+        "_shared",
+        "_slots",
+        "_transport",
+        "amend",
+        "client_id",
+        "frame_bytes_max",
+        "listener",
+        "peer_host",
+        "session",
+    )
+
+    def __init__(self, listening: Listening) -> None:
+        self._listening = listening
+        self._on_frame = listening.on_frame
+        self._loop = asyncio.get_running_loop()
+        self._shared = _of_this_loop.buffer
+        self._transport: asyncio.Transport | None = None
+        self._slots: collections.deque[Slot] = collections.deque()
+        self.client_id: str | None = None  # as its last request named it
+        self._requests_max = REQUESTS_MAX
+        self._rest = b""  # the beginning of a frame, or what is not looked at yet
+        self._pieces: list[memoryview] | None = None  # of a large frame; the last one is being read
+        self._filled = 0  # of the last piece
+        self._missing = 0  # of the large frame, behind the last piece
+        self._is_choked = False  # the client does not read its answers
+        self._is_held = False  # nothing is read, what came is not looked at
+        self._is_closing = False
+        self._active_s = self._loop.time()
+        self.peer_host = ""
+        self.listener = listening.name
+        # The gate's, if there is one: who this is, how much may come, what happens to the next
+        # answer before it goes.
+        self.session: Any = None
+        self.frame_bytes_max = listening.frame_bytes_max
+        self.amend: Amend | None = None
+
+    # The event loop's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        peer = transport.get_extra_info("peername")
+        self.peer_host = str(peer[0]) if peer else ""
+        self._listening.on_open(self)
+
+    def connection_lost(self, _error: BaseException | None) -> None:
+        self._forget()
+        self._transport = None
+        self._listening.on_close(self)
+
+    def get_buffer(self, _size: int) -> memoryview:
+        if self._pieces is not None:
+            return self._pieces[-1][self._filled :]
+        return self._shared
+
+    def buffer_updated(self, size: int) -> None:
+        self._active_s = self._loop.time()
+        if self._is_closing:
+            return
+        if self._pieces is not None:
+            self._filled += size
+            if self._filled == len(self._pieces[-1]):
+                self._on_piece(self._pieces)
+            return
+        data = bytes(self._shared[:size])
+        self._take_frames(self._rest + data if self._rest else data)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._is_choked = True
+
+    def resume_writing(self) -> None:
+        self._is_choked = False
+        self.flush()
+
+    # Frames
+
+    def _take_frames(self, data: bytes) -> None:
+        at = 0
+        self._rest = b""
+        while len(data) - at >= LENGTH.size:
+            if self._is_choked or len(self._slots) >= self._requests_max:
+                self._hold()
+                break
+            (length,) = LENGTH.unpack_from(data, at)
+            if not 0 < length <= self.frame_bytes_max:
+                self.close()  # as Kafka does: there is no telling where the next frame begins
+                return
+            start = at + LENGTH.size
+            end = start + length
+            if end > len(data):
+                if length > LARGE_BYTES:
+                    self._begin_large(data[start:], length)
+                    return
+                break
+            self._on_frame(self, data[start:end])
+            if self._is_closing:
+                return
+            at = end
+        self._rest = data[at:]
+
+    def _begin_large(self, beginning: bytes, length: int) -> None:
+        self._pieces = [memoryview(beginning)]
+        self._missing = length - len(beginning)
+        self._next_piece(self._pieces)
+
+    def _next_piece(self, pieces: list[memoryview]) -> None:
+        come = sum(map(len, pieces))
+        size = min(self._missing, max(GROWTH * come, PIECE_BYTES))
+        pieces.append(memoryview(bytearray(size)))
+        self._filled = 0
+        self._missing -= size
+
+    def _on_piece(self, pieces: list[memoryview]) -> None:
+        if self._missing:
+            self._next_piece(pieces)
+            return
+        self._pieces = None
+        self._on_frame(self, b"".join(pieces))
+
+    def _hold(self) -> None:
+        if not self._is_held and self._transport is not None:
+            self._is_held = True
+            self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """What was held is looked at. Not within an answer: machines are not entered twice."""
+        if not self._is_held or self._is_closing or self._transport is None:
+            return
+        self._is_held = False
+        self._take_frames(self._rest)
+        if not self._is_held and not self._is_closing:
+            self._transport.resume_reading()
+
+    # Answers
+
+    def slot(self) -> Slot:
+        """The next answer's place."""
+        slot = Slot(self, self.amend)
+        self.amend = None
+        self._slots.append(slot)
+        return slot
+
+    def wait_for_answers(self) -> None:
+        """What was asked last is heavy: nothing more until everything is answered."""
+        if self._slots:
+            self._requests_max = 1
+
+    def flush(self) -> None:
+        transport = self._transport
+        if transport is None or self._is_choked or self._is_closing:
+            return
+        slots = self._slots
+        ready: Buffers = []
+        while slots and slots[0].buffers is not None:
+            ready += slots.popleft().buffers or ()
+        if not slots:
+            self._requests_max = REQUESTS_MAX
+        if ready:
+            self._active_s = self._loop.time()
+            if len(ready) == 1:
+                transport.write(ready[0])
+            else:
+                transport.writelines(ready)
+        if self._is_held and not self._is_choked and len(slots) < self._requests_max:
+            self._loop.call_soon(self._go_on)
+
+    # The end
+
+    def idle_s(self, now_s: float) -> float:
+        """For how long nothing has come or gone, unless it is the client who waits."""
+        is_served = bool(self._slots) and not self._is_choked and not self._is_closing
+        return 0.0 if is_served else now_s - self._active_s
+
+    def peer_certificate(self) -> Mapping[str, Any] | None:
+        """Of a client that has shown one that is trusted."""
+        if self._transport is None:
+            return None
+        shown: Mapping[str, Any] | None = self._transport.get_extra_info("peercert")
+        return shown
+
+    def descriptor(self) -> int:
+        held = self._transport.get_extra_info("socket") if self._transport is not None else None
+        return -1 if held is None else int(held.fileno())
+
+    def close(self) -> None:
+        """What was written already still goes out."""
+        if self._transport is not None and not self._is_closing:
+            self._forget()
+            self._is_closing = True
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._forget()
+            self._is_closing = True
+            self._transport.abort()
+
+    def _forget(self) -> None:
+        self._slots.clear()
+        self._rest = b""
+        self._pieces = None

@@ -1,0 +1,185 @@
+"""The host of one machine: tells it what happens, and does what it asks for.
+
+    effects.send     to another node, by its link; what comes back, or None, is `on_answer`
+    effects.reply    whoever asked is a function that takes the answer
+    effects.flush    on disk when `on_flushed` is called; several requests for it become one
+    effects.wake_ms  `on_timer` then; a call that comes too early does no harm
+
+Everything happens on one thread, one event after the other: a machine is never entered twice. What
+comes in one turn of the loop is told together, if the machine can take it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from lossless.core.machine import Effects, Machine
+from lossless.core.quorum_messages import QuorumBroken
+from lossless.log.log import DamagedLog, Log
+from lossless.log.store import StoreFailed
+
+FATAL = (StoreFailed, QuorumBroken, DamagedLog)
+_logger = logging.getLogger(__name__)
+
+Failure = Callable[[BaseException], None]
+
+
+@runtime_checkable
+class Batching(Protocol):
+    """A machine that can be told several events before anything follows from them."""
+
+    def defer(self) -> None: ...
+
+    def settle(self, now_ms: int) -> Effects: ...
+
+
+class Clock:
+    """The time of day at first, and from then on never back."""
+
+    def __init__(self) -> None:
+        self._started_ms = time.time() * 1000 - time.monotonic() * 1000
+
+    def now_ms(self) -> int:
+        return int(self._started_ms + time.monotonic() * 1000)
+
+
+class Host:
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        clock: Clock,
+        send: Callable[[int, Any, Callable[[Any], None]], None],
+        logs: Callable[[str], Log],
+        on_failure: Failure,
+    ) -> None:
+        self.machine = machine
+        self._clock = clock
+        self._send = send
+        self._logs = logs
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._to_flush: set[str] = set()
+        self._inbox: list[tuple[Callable[..., Effects], tuple[Any, ...]]] = []
+        self._batching: Batching | None = machine if isinstance(machine, Batching) else None
+        self._is_stopped = False
+
+    # What happens
+
+    def start(self) -> None:
+        self.event(self.machine.on_start)
+
+    def request(self, source: int, token: Callable[[Any], None], request: Any) -> None:
+        self.event(self.machine.on_request, source, token, request)
+
+    def event(self, handler: Callable[..., Effects], *arguments: Any) -> None:
+        if self._is_stopped:
+            return
+        if self._batching is None:
+            self._tell(handler, arguments, self._clock.now_ms())
+            return
+        if not self._inbox:
+            self._loop.call_soon(self._tell_all)
+        self._inbox.append((handler, arguments))
+
+    def _tell_all(self) -> None:
+        events, self._inbox = self._inbox, []
+        now_ms = self._clock.now_ms()
+        if len(events) == 1:
+            self._tell(*events[0], now_ms)
+            return
+        assert self._batching is not None
+        self._batching.defer()
+        for handler, arguments in events:
+            self._tell(handler, arguments, now_ms)
+        self._tell(self._batching.settle, (), now_ms)
+
+    def _tell(
+        self, handler: Callable[..., Effects], arguments: tuple[Any, ...], now_ms: int
+    ) -> None:
+        if self._is_stopped:
+            return
+        try:
+            effects = handler(*arguments, now_ms)
+        except FATAL as error:
+            # The disk or the protocol is broken: whatever this node said next could be wrong.
+            self._on_failure(error)
+        except Exception as error:
+            if handler != self.machine.on_request:
+                self._on_failure(error)
+            # A request that we did not expect: it is not answered, and everybody else is.
+            _logger.exception("%s", getattr(handler, "__qualname__", handler))
+        else:
+            self._run(effects)
+
+    def stop(self) -> None:
+        """No more events. What the machine wrote stays as it is."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def ask(self, request: Any, source: int = -1) -> Any:
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self.request(source, resolving(answer), request)
+        return await answer
+
+    async def ask_all(self, requests: Sequence[Any]) -> list[Any]:
+        return list(await asyncio.gather(*(self.ask(request) for request in requests)))
+
+    # What the machine asks for
+
+    def _run(self, effects: Effects) -> None:
+        for to, request in effects.send:
+            self._send_and_wait(to, request)
+        for token, answer in effects.reply:
+            token(answer)
+        for log in effects.flush:
+            if not self._to_flush:
+                self._loop.call_soon(self._flush)
+            self._to_flush.add(log)
+        if effects.wake_ms is not None:
+            self._wake(effects.wake_ms)
+
+    def _send_and_wait(self, to: int, request: Any) -> None:
+        def answered(answer: Any) -> None:
+            self.event(self.machine.on_answer, to, request, answer)
+
+        self._send(to, request, answered)
+
+    def _flush(self) -> None:
+        names, self._to_flush = self._to_flush, set()
+        for name in names:
+            log = self._logs(name)
+            try:
+                log.flush()
+            except StoreFailed as error:
+                self._on_failure(error)
+                return
+            self.event(self.machine.on_flushed, name, log.recovery_point)
+
+    def _wake(self, wake_ms: int) -> None:
+        if self._timer is not None:
+            if self._timer_ms <= wake_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = wake_ms
+        delay_s = max(0, wake_ms - self._clock.now_ms()) / 1000
+        self._timer = self._loop.call_later(delay_s, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self.event(self.machine.on_timer)
+
+
+def resolving(answer: asyncio.Future[Any]) -> Callable[[Any], None]:
+    def resolve(value: Any) -> None:
+        if not answer.done():  # whoever asked may have gone away
+            answer.set_result(value)
+
+    return resolve

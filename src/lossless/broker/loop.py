@@ -1,0 +1,13 @@
+"""The event loop that nodes run on: uvloop's where there is one, else Python's own."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

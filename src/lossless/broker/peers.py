@@ -1,0 +1,177 @@
+"""The other nodes: where they are, and how a machine's requests reach them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any
+
+from lossless.broker.links import Address, Link
+from lossless.core.messages import (
+    AllocateProducerIds,
+    AlterPartition,
+    BrokerHeartbeat,
+    BrokerRegistration,
+    Fetch,
+    WriteTxnMarker,
+)
+from lossless.core.metadata import Image
+from lossless.core.quorum_messages import BeginQuorumEpoch, EndQuorumEpoch, QuorumFetch, Vote
+from lossless.core.transactions.messages import AddPartitionsToTxn
+from lossless.wire import (
+    add_partitions_to_txn,
+    allocate_producer_ids,
+    alter_partition,
+    begin_quorum_epoch,
+    broker_heartbeat,
+    broker_registration,
+    end_quorum_epoch,
+    fetch,
+    quorum_fetch,
+    vote,
+    write_txn_markers,
+)
+from lossless.wire.outgoing import Outgoing, outgoing, written
+
+Open = Callable[[Callable[[], asyncio.Protocol], Address], Awaitable[None]]
+
+
+class Peers:
+    def __init__(
+        self,
+        name: str,
+        cluster_id: str,
+        image: Callable[[], Image],
+        address_of: Callable[[int], Address | None],
+        open_to: Callable[[int], Open] = lambda _: open_plainly,
+    ) -> None:
+        self._name = name
+        self._cluster_id = cluster_id
+        self._image = image
+        self._address_of = address_of
+        self._open_to = open_to
+        self._links: dict[tuple[int, str], Link] = {}
+        self._cut: frozenset[int] = frozenset()
+
+    def send(self, to: int, request: Any, answered: Callable[[Any], None]) -> None:
+        # What waits at the other end must not keep anything else waiting.
+        self.link(to, _channel(request)).ask(self._outgoing(to, request), answered)
+
+    def link(self, to: int, channel: str) -> Link:
+        link = self._links.get((to, channel))
+        if link is None:
+            link = Link(partial(self._reachable, to), self._name, self._open_to(to))
+            self._links[to, channel] = link
+        return link
+
+    def cut_off(self, nodes: frozenset[int]) -> None:
+        """These cannot be reached any more, and others can again."""
+        self._cut = nodes
+        for (node, _), link in self._links.items():
+            if node in nodes:
+                link.reset()
+
+    def _reachable(self, node: int) -> Address | None:
+        return None if node in self._cut else self._address_of(node)
+
+    def close(self) -> None:
+        for link in self._links.values():
+            link.close()
+
+    def _outgoing(self, to: int, request: Any) -> Outgoing:
+        match request:
+            case Fetch():
+                image = self._image()
+                return written(
+                    fetch.KEY,
+                    fetch.VERSION,
+                    fetch.asked(request, image.topics),
+                    lambda message: fetch.answered(message, request, self._image().topic_names),
+                )
+            case QuorumFetch():
+                fields = quorum_fetch.asked(request, self._cluster_id)
+                return outgoing(
+                    quorum_fetch.KEY, quorum_fetch.VERSION, fields, quorum_fetch.answered
+                )
+            case BrokerHeartbeat():
+                fields = broker_heartbeat.asked(request)
+                return outgoing(
+                    broker_heartbeat.KEY,
+                    broker_heartbeat.VERSION,
+                    fields,
+                    broker_heartbeat.answered,
+                )
+            case AlterPartition():
+                return outgoing(
+                    alter_partition.KEY,
+                    alter_partition.VERSION,
+                    alter_partition.asked(request, self._image().topics),
+                    lambda message: alter_partition.answered(message, request),
+                )
+            case BrokerRegistration():
+                return outgoing(
+                    broker_registration.KEY,
+                    broker_registration.VERSION,
+                    broker_registration.asked(request, self._cluster_id),
+                    broker_registration.answered,
+                )
+            case AllocateProducerIds():
+                return outgoing(
+                    allocate_producer_ids.KEY,
+                    allocate_producer_ids.VERSION,
+                    allocate_producer_ids.asked(request),
+                    allocate_producer_ids.answered,
+                )
+            case AddPartitionsToTxn():
+                return outgoing(
+                    add_partitions_to_txn.KEY,
+                    add_partitions_to_txn.VERSION,
+                    add_partitions_to_txn.asked(request),
+                    lambda message: add_partitions_to_txn.answered(message, request),
+                )
+            case WriteTxnMarker():
+                return outgoing(
+                    write_txn_markers.KEY,
+                    write_txn_markers.VERSION,
+                    write_txn_markers.asked(request),
+                    lambda message: write_txn_markers.answered(message, request),
+                )
+            case Vote():
+                fields = vote.asked(request, self._cluster_id, to)
+                return outgoing(vote.KEY, vote.VERSION, fields, vote.answered)
+            case BeginQuorumEpoch():
+                return outgoing(
+                    begin_quorum_epoch.KEY,
+                    begin_quorum_epoch.VERSION,
+                    begin_quorum_epoch.asked(request, self._cluster_id, to),
+                    begin_quorum_epoch.answered,
+                )
+            case EndQuorumEpoch():
+                return outgoing(
+                    end_quorum_epoch.KEY,
+                    end_quorum_epoch.VERSION,
+                    end_quorum_epoch.asked(request, self._cluster_id),
+                    end_quorum_epoch.answered,
+                )
+        raise TypeError(f"no API carries {type(request).__name__}")
+
+
+def _channel(request: Any) -> str:
+    match request:
+        case Fetch() | QuorumFetch():
+            return "fetch"
+        case WriteTxnMarker():
+            return "markers"
+        case _:
+            return "other"
+
+
+def names_of(nodes: Iterable[int]) -> frozenset[str]:
+    """The client ids by which nodes are known to each other."""
+    return frozenset(f"{role}-{node}" for node in nodes for role in ("broker", "controller"))
+
+
+async def open_plainly(factory: Callable[[], asyncio.Protocol], address: Address) -> None:
+    loop = asyncio.get_running_loop()
+    await loop.create_connection(factory, *address)

@@ -1,0 +1,268 @@
+"""A listener: takes requests, finds who serves them, and puts the answers in their places.
+
+What cannot be understood is answered by closing the connection, as Kafka does: an unknown API, a
+version that was not offered, bytes that are no message. Only ApiVersions is answered in any case.
+
+Whoever is silent for `connections.max.idle.ms` is let go. Descriptors are shared with the logs, and
+a log that cannot be opened stops a broker: the last of them are not given to clients. Whoever comes
+then is let go at once, and may come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from lossless.broker.connection import Connection, Slot
+from lossless.core.messages import Error
+from lossless.wire import api_versions
+from lossless.wire.bounds import BadMessage
+from lossless.wire.codec import Fields, make, read, request_class, response_class, write
+from lossless.wire.context import Call
+from lossless.wire.frames import (
+    BadFrame,
+    Header,
+    has_tagged_answer,
+    header_of,
+    peek,
+    response,
+)
+from lossless.wire.versions import API_VERSIONS, APIS, FETCH, Api, Listener
+
+Serve = Callable[[Call], Awaitable[Fields]]
+Take = Callable[[Connection, Header, Any, bytes], None]  # a request that is answered by hand
+
+ENVELOPE = 58
+HEAVY = FETCH  # its answers are large
+DESCRIPTORS_KEPT_MAX = 1024  # for logs and for other nodes; an eighth, where there are few
+WARNED_EVERY_S = 60.0
+SWEEPS = 10  # in the time that a connection may be idle
+
+_logger = logging.getLogger(__name__)
+
+
+class Gate(Protocol):
+    """Who looks at connections and requests before they are served."""
+
+    def on_open(self, connection: Connection, /) -> None: ...
+
+    def admit(
+        self, connection: Connection, header: Header, entity: Any, frame: bytes, /
+    ) -> bytes | None:
+        """The request to serve, as it came or less of it; None if there is nothing to serve."""
+
+
+class Server:
+    def __init__(
+        self,
+        listener: Listener,
+        name: str,
+        *,
+        serve: Mapping[int, Serve],
+        take: Mapping[int, Take],
+        frame_bytes_max: int,
+        idle_ms_max: int,
+        gate: Gate | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._listener = listener
+        self.name = name
+        self._serve = serve
+        self._take = take
+        self.frame_bytes_max = frame_bytes_max
+        self._idle_s_max = idle_ms_max / 1000  # below zero: for ever
+        self._gate = gate
+        self._tls = tls
+        self._server: asyncio.Server | None = None
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._warned_s = -WARNED_EVERY_S
+        self._deaf_to: frozenset[str] = frozenset()
+        self.connections: set[Connection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, host: str, port: int) -> None:
+        await self.bind(host, port)
+        await self.open()
+
+    async def bind(self, host: str, port: int) -> None:
+        """The port is this one's; nobody can connect yet."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Connection(self), host, port, backlog=1024, ssl=self._tls, start_serving=False
+        )
+
+    async def open(self) -> None:
+        assert self._server is not None
+        await self._server.start_serving()
+        if self._idle_s_max >= 0:
+            self._sweep()
+
+    def stop(self) -> None:
+        """At once: whoever waits for an answer loses the connection."""
+        if self._server is not None:
+            self._server.close()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for connection in list(self.connections):
+            connection.abort()
+        for task in self._tasks:
+            task.cancel()
+
+    # Connections
+
+    def on_open(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        if self._gate is not None:
+            self._gate.on_open(connection)
+        descriptors_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if descriptors_max == resource.RLIM_INFINITY:
+            return
+        kept = min(descriptors_max // 8, DESCRIPTORS_KEPT_MAX)
+        # Of the free numbers a system gives the lowest.
+        if connection.descriptor() >= descriptors_max - kept:
+            self._warn_of_descriptors(descriptors_max)
+            connection.abort()
+
+    def turn_deaf(self, client_ids: frozenset[str]) -> None:
+        """To these clients, and to no others: a network that is cut."""
+        self._deaf_to = client_ids
+        for connection in list(self.connections):
+            if connection.client_id in client_ids:
+                connection.abort()
+
+    def on_close(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+
+    def _warn_of_descriptors(self, descriptors_max: int) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._warned_s >= WARNED_EVERY_S:
+            self._warned_s = now_s
+            _logger.warning(
+                "connections are refused: %d are open on %s, and of %d file descriptors the last "
+                "are kept for logs; raise the limit (ulimit -n)",
+                len(self.connections) - 1,
+                self.name,
+                descriptors_max,
+            )
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        for connection in list(self.connections):
+            if connection.idle_s(now_s) > self._idle_s_max:
+                connection.abort()  # what it has not read by now it never will
+        wait_s = max(self._idle_s_max / SWEEPS, 0.01)
+        self._sweeping = loop.call_later(wait_s, self._sweep)
+
+    # Requests
+
+    def on_frame(self, connection: Connection, frame: bytes) -> None:
+        try:
+            key, version, correlation_id = peek(frame)
+            api = APIS.get(key)
+            if api is None or not api.listeners & self._listener:
+                raise BadFrame(f"API {key} is not spoken here")
+            if not api.lowest <= version <= api.highest:
+                self._on_version(connection, api, version, correlation_id)
+                return
+            entity = request_class(key, version)
+            header = header_of(frame, is_flexible=entity.__flexible__)
+            connection.client_id = header.client_id
+            if header.client_id in self._deaf_to:
+                connection.abort()
+                return
+            if self._gate is not None:
+                admitted = self._gate.admit(connection, header, entity, frame)
+                if admitted is None:
+                    return
+                frame = admitted
+            take = self._take.get(key)
+            if take is not None:
+                take(connection, header, entity, frame)
+                if key == HEAVY:
+                    connection.wait_for_answers()
+                return
+            if key not in self._serve:
+                raise BadFrame(f"{api.name} is not served here")
+            message = read(entity, frame, header.message_at)
+        except (BadFrame, BadMessage) as error:  # nothing was changed yet
+            _logger.info("a request from %s is refused: %s", connection.peer_host, error)
+            connection.close()
+            return
+        except Exception:
+            _logger.exception("a request from %s", connection.peer_host)
+            connection.close()
+            return
+        call = Call(message, version, header.client_id, connection.peer_host, self.name)
+        self.spawn(self._answer(api, header, call, connection.slot()))
+
+    def _on_version(
+        self, connection: Connection, api: Api, version: int, correlation_id: int
+    ) -> None:
+        if api.key != API_VERSIONS:
+            raise BadFrame(f"version {version} of {api.name} is not spoken")
+        fields = api_versions.unsupported(self._listener)
+        message = write(make(response_class(API_VERSIONS, 0), fields))
+        connection.slot().fill([response(correlation_id, message, tagged=False)])
+
+    async def _answer(self, api: Api, header: Header, call: Call, slot: Slot) -> None:
+        try:
+            fields = await self._serve[api.key](call)
+            slot.fill([encoded(header, fields)])
+        except Unanswerable as error:
+            _logger.warning("%s from %s: %s", api.name, call.client_host, error)
+            slot.connection.close()
+        except Exception as error:
+            # A mistake of ours in one API is not to take the broker down.
+            is_bad = isinstance(error, BadFrame | BadMessage)  # within an envelope
+            if is_bad:
+                _logger.info("%s from %s is refused: %s", api.name, call.client_host, error)
+            else:
+                _logger.exception(
+                    "%s version %d from %s", api.name, header.version, call.client_host
+                )
+            if api.key != ENVELOPE:
+                slot.connection.close()
+            else:  # others' requests come by the same connection
+                code = Error.INVALID_REQUEST if is_bad else Error.UNKNOWN_SERVER_ERROR
+                slot.fill([encoded(header, {"error_code": code})])
+
+    def spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def raise_descriptor_limit() -> None:
+    """To what this process may have at most: every connection takes one, every log some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # macOS gives less than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class Unanswerable(Exception):
+    """The one who would know cannot be reached: the client has to ask again."""
+
+
+def encoded(header: Header, fields: Fields) -> bytes:
+    """An answer's frame."""
+    key, version = header.key, header.version
+    message = write(make(response_class(key, version), fields))
+    tagged = has_tagged_answer(key, version)
+    return response(header.correlation_id, message, tagged=tagged)
+
+
+def filling(slot: Slot, header: Header, told: Callable[[Any], Fields]) -> Callable[[Any], None]:
+    """A token: what the machine answers becomes the answer's frame."""
+    return partial(_fill, slot, header, told)
+
+
+def _fill(slot: Slot, header: Header, told: Callable[[Any], Fields], answer: Any) -> None:
+    slot.fill([encoded(header, told(answer))])

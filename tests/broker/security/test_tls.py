@@ -1,0 +1,157 @@
+"""Encrypted listeners with real clients: certificates of brokers, and of clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from certificates import Authority
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+from secured import (
+    PATIENCE_S,
+    LoneNode,
+    Settings,
+    admin_of,
+    is_refused,
+    received,
+    result,
+    send_error,
+    sent,
+)
+
+from lossless.contract import librdkafka_settings
+from lossless.engines.interface import ClusterSpec
+from lossless.engines.local.in_process import InProcessCluster
+from lossless.engines.waiting import wait_until
+
+APP = "User:CN=app,OU=Tests,O=Lossless"  # as Java writes it: the last part comes first
+
+
+def encrypted_settings(
+    node: LoneNode, listener: str, authority: Authority, store: Path | None = None
+) -> dict[str, str]:
+    settings = {
+        "bootstrap.servers": node.addresses[listener],
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(authority.certificate),
+    }
+    if store is not None:
+        settings |= {"ssl.key.location": str(store), "ssl.certificate.location": str(store)}
+    return settings
+
+
+@pytest.fixture
+def outside(encrypted: LoneNode, authority: Authority) -> Settings:
+    return {
+        **encrypted_settings(encrypted, "OUTSIDE", authority),
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "alice",
+        "sasl.password": "alice-secret",
+    }
+
+
+def test_a_login_over_tls_needs_no_certificate(outside: Settings) -> None:
+    assert sent(outside, "over-tls", "a", "x" * 500_000) == [None, None]
+    assert received(outside, "over-tls", 2, "over-tls") == ["a", "x" * 500_000]
+
+
+def test_a_wrong_password_is_refused_over_tls_as_well(outside: Settings) -> None:
+    assert is_refused({**outside, "sasl.password": "wrong"}, KafkaError._AUTHENTICATION)
+
+
+def test_who_is_asked_for_a_certificate_and_has_none_is_refused(
+    encrypted: LoneNode, authority: Authority
+) -> None:
+    assert is_refused(encrypted_settings(encrypted, "SSL", authority))
+
+
+def test_a_certificate_of_somebody_elses_authority_is_refused(
+    encrypted: LoneNode, authority: Authority, tmp_path: Path
+) -> None:
+    store = Authority(tmp_path, "Somebody else").issued("app", "/O=Lossless/OU=Tests/CN=app")
+    assert is_refused(encrypted_settings(encrypted, "SSL", authority, store))
+
+
+def test_a_client_refuses_a_broker_that_it_does_not_trust(
+    outside: Settings, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path, "Somebody else")
+    settings = {**outside, "ssl.ca.location": str(other.certificate)}
+    assert is_refused(settings, KafkaError._SSL)
+
+
+def test_a_certificate_says_who_its_holder_is(
+    encrypted: LoneNode, authority: Authority, app_store: Path, outside: Settings
+) -> None:
+    settings = encrypted_settings(encrypted, "SSL", authority, app_store)
+    sent(outside, "by-certificate", "first")
+    assert send_error(settings, "by-certificate") == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    binding = AclBinding(
+        ResourceType.TOPIC,
+        "by-certificate",
+        ResourcePatternType.LITERAL,
+        APP,
+        "*",
+        AclOperation.WRITE,
+        AclPermissionType.ALLOW,
+    )
+    admin = admin_of(outside)
+    result(admin.create_acls([binding]))
+    assert wait_until(lambda: len(list(encrypted.image.acls)) == 1, timeout_s=PATIENCE_S)
+    assert sent(settings, "by-certificate", "second") == [None]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_kafka_python_connects_with_tls(encrypted: LoneNode, authority: Authority) -> None:
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(
+        bootstrap_servers=encrypted.addresses["OUTSIDE"],
+        security_protocol="SASL_SSL",
+        ssl_cafile=str(authority.certificate),
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_plain_username="alice",
+        sasl_plain_password="alice-secret",
+    )
+    assert producer.send("snakes-over-tls", b"a").get(timeout=PATIENCE_S).offset == 0
+    producer.close()
+
+
+def test_every_listener_names_its_own_addresses(encrypted: LoneNode, outside: Settings) -> None:
+    plain = {"bootstrap.servers": encrypted.addresses["PLAINTEXT"]}
+    for settings, listener in ((plain, "PLAINTEXT"), (outside, "OUTSIDE")):
+        (broker,) = admin_of(settings).list_topics(timeout=PATIENCE_S).brokers.values()
+        assert f"{broker.host}:{broker.port}" == encrypted.addresses[listener]
+    endpoints = encrypted.image.brokers[1].endpoints
+    assert {one.listener: one.protocol for one in endpoints} == {
+        "PLAINTEXT": 0,
+        "SSL": 1,
+        "OUTSIDE": 3,
+    }
+
+
+def test_brokers_talk_by_tls_and_the_engine_says_how_to_connect(authority: Authority) -> None:
+    store = authority.issued("engine", "/CN=engine")
+    config = {
+        "security.inter.broker.protocol": "SSL",
+        "ssl.client.auth": "required",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(store),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.certificate),
+    }
+    cluster = InProcessCluster(ClusterSpec(brokers=2, config=config))
+    try:
+        settings = librdkafka_settings(cluster.client_settings)
+        assert sent(settings, "replicated", "a") == [None]
+        assert cluster.in_sync_replicas("replicated", 0) == [1, 2]
+    finally:
+        cluster.stop()
