@@ -13,15 +13,24 @@ from lossless.simulator.scenario import Scenario, load, run
 FOLDER = Path(__file__).parent.parent / "scenarios"
 SCENARIOS = [load(file) for file in sorted(FOLDER.glob("*.txt"))]
 
-# What is to be shown in the simulator. Those of groups and transactions (C12, C13, C14, KIP-890,
-# KAFKA-20716, KIP-211) come with their coordinators.
+# What is to be shown in the simulator.
 CLAIMS = (
     *(f"R{number}" for number in range(1, 20)),
     *(f"B{number}" for number in range(1, 9)),
-    *("P1", "P4", "P5", "C2", "C3", "C4", "C11", "C15"),
-    *("KIP-101", "KIP-279", "KIP-320", "KIP-841", "KIP-903", "KIP-966", "KIP-1327"),
+    *("P1", "P4", "P5", "C1", "C2", "C3", "C4", "C11", "C12", "C13", "C14", "C15"),
+    *(
+        "KIP-211",
+        "KIP-890",
+        "KIP-101",
+        "KIP-279",
+        "KIP-320",
+        "KIP-841",
+        "KIP-903",
+        "KIP-966",
+        "KIP-1327",
+    ),
     *("KAFKA-9491", "KAFKA-10101", "KAFKA-10706", "KAFKA-13673", "KAFKA-14704", "KAFKA-15510"),
-    *("KAFKA-15221", "KAFKA-20554"),
+    *("KAFKA-15221", "KAFKA-20554", "KAFKA-20716"),
 )
 
 

@@ -9,7 +9,14 @@ from lossless.core.machine import Effects, Machine, Reply, Send, Token
 from lossless.simulator.cluster import build
 from lossless.simulator.faults import Action, strike
 from lossless.simulator.settings import Settings
-from lossless.simulator.world import FIRST_CONTROLLER, Connection, Label, Process, World
+from lossless.simulator.world import (
+    FIRST_CONTROLLER,
+    Connection,
+    Label,
+    OnConnection,
+    Process,
+    World,
+)
 
 
 class Speaker:
@@ -82,6 +89,41 @@ def test_what_is_on_its_way_to_a_process_that_dies_is_gone_and_whoever_asked_fin
     assert not world.execute(Label("deliver", to_2(1)))
     assert world.execute(Label("lose", to_2(1)))
     assert heard == ["life 1: None"]
+
+
+def test_who_asks_itself_and_dies_is_not_told_that_nobody_answered() -> None:
+    world, heard = two()
+    world.ask(2, 2, "to myself")
+    world._links[Connection(2, 2, "str", 1)].unanswered.append(1)
+    world.crash(2)
+    assert not world.execute(Label("lose", Connection(2, 2, "str", 1)))
+    assert heard == []
+
+
+def test_what_is_sent_on_another_connection_may_overtake() -> None:
+    world, heard = two()
+    process = world.processes[1]
+    world.run(process, Effects(send=(Send(2, OnConnection("again", 1)),)))
+    assert world.execute(Label("deliver", Connection(1, 2, "str 2", 1)))
+    assert world.execute(Label("deliver", to_2(1)))
+    assert heard == ["again", "life 1"]
+
+
+def test_a_timer_that_was_moved_there_and_back_is_planned_once() -> None:
+    world, _ = two()
+    process = world.processes[1]
+    for wake_ms in (100, 50, 100, 60, 100):
+        world.run(process, Effects(wake_ms=wake_ms))
+    world.planned.clear()
+    world.now_ms = 50
+    assert not world.execute(Label("wake", 1))
+    assert [planned.after_ms for planned in world.planned] == [50]
+    world.planned.clear()
+    world.now_ms = 60
+    assert not world.execute(Label("wake", 1))
+    assert world.planned == []
+    world.now_ms = 100
+    assert world.execute(Label("wake", 1))
 
 
 def test_a_process_that_stands_still_learns_of_its_flush_when_it_goes_on() -> None:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from lossless.simulator.run import Result
     from lossless.simulator.settings import Settings
 
-PROMISED = "lost,unseen,unprocessed,duplicate,inconsistent offset,precommitted read,reordered,stuck"
+PROMISED = (
+    "lost,unseen,unprocessed,duplicate,inconsistent offset,precommitted read,aborted read,"
+    "torn transaction,reordered,stuck"
+)
 _SHOWN = {
     "brokers": "How many brokers.",
     "rf": "Replication factor.",
@@ -35,6 +38,9 @@ _SHOWN = {
     "commit": "When consumers commit: after processing, before, or by themselves (auto).",
     "reset": "auto.offset.reset.",
     "flush-before-ack": "flush.messages=1.",
+    "transactions": "Records belong together, and are sent in transactions.",
+    "isolation": "isolation.level.",
+    "groups": "Share consumers out among so many groups; 0: each has everything.",
 }
 
 
@@ -99,6 +105,7 @@ def command(
     lossless prove --acks 1 --faults broker-crash
     lossless prove --brokers 3 --rf 3 --min-isr 1 --faults broker-crash,power-loss --seeds 2000
     lossless prove --acks 1 --faults broker-crash --seed 7 --html run.html
+    lossless prove --transactions true --isolation read_committed --groups 1
     lossless prove tests/scenarios/*.txt
     """
     if scenarios:

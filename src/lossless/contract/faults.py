@@ -20,8 +20,12 @@ class FaultKind(StrEnum):
     BROKER_STOP = "broker-stop"  # controlled shutdown
     ROLLING_RESTART = "rolling-restart"  # every broker in turn, each back in sync before the next
     POWER_LOSS = "power-loss"  # everything written but not flushed is gone
-    NETWORK_PARTITION = "network-partition"
+    NETWORK_PARTITION = (
+        "network-partition"  # a broker from one other, or from all; not from clients
+    )
+    NETWORK_MEND = "network-mend"  # whatever was cut, and the disk, is as it was
     DISK_FULL = "disk-full"
+    DISK_SLOW = "disk-slow"
     DISK_FAILURE = "disk-failure"  # writes and flushes fail, and what was not flushed is gone
     CLIENT_DISCONNECT = "client-disconnect"
     PRODUCER_CRASH = "producer-crash"
@@ -35,6 +39,8 @@ class FaultKind(StrEnum):
 class Fault:
     kind: FaultKind
     broker: int | None = None
+    other: int | None = None  # of two brokers
+    delay_ms: int = 0
     topic: str | None = None
     partition: int | None = None
 

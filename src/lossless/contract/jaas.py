@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_OPTION = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
+_OPTION = re.compile(
+    r"""([\w.$-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))"""
+)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 

@@ -10,7 +10,7 @@ from lossless.core.broker import Broker
 from lossless.core.controller_node import ControllerNode
 from lossless.core.machine import Effects, Machine, Send, Token
 from lossless.core.messages import AdminAnswer, CreateTopic, Error
-from lossless.simulator.settings import BACKOFF_MS, Settings
+from lossless.simulator.settings import BACKOFF_MS, COORDINATOR_PARTITIONS, Settings
 from lossless.simulator.world import FIRST_CONTROLLER, TOPIC, Process, World
 
 
@@ -52,24 +52,27 @@ def build(settings: Settings, seed: int) -> World:
     return world
 
 
-def _topic(settings: Settings) -> CreateTopic:
-    return CreateTopic(
-        TOPIC,
-        settings.partitions,
-        settings.replication_factor,
-        (
-            ("min.insync.replicas", str(settings.min_isr)),
-            ("unclean.leader.election.enable", "true" if settings.unclean else "false"),
+def topics(settings: Settings) -> list[CreateTopic]:
+    """That of the clients, and those of the coordinators, which never elect uncleanly."""
+    min_isr = ("min.insync.replicas", str(settings.min_isr))
+    unclean = ("unclean.leader.election.enable", "true" if settings.unclean else "false")
+    replicas = settings.replication_factor
+    return [
+        CreateTopic(TOPIC, settings.partitions, replicas, (min_isr, unclean)),
+        *(
+            CreateTopic(topic, COORDINATOR_PARTITIONS, replicas, (min_isr,))
+            for topic in settings.internal_topics
         ),
-    )
+    ]
 
 
 class Admin:
-    """Creates the topic, and asks until somebody has."""
+    """Creates the topics, and asks until somebody has."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._next = 0
+        self._topics = topics(settings)
 
     def on_start(self, now_ms: int) -> Effects:
         return self.on_timer(now_ms)
@@ -77,7 +80,7 @@ class Admin:
     def on_timer(self, now_ms: int) -> Effects:
         self._next += 1
         controller = FIRST_CONTROLLER + self._next % self._settings.controllers
-        return Effects(send=(Send(controller, _topic(self._settings)),))
+        return Effects(send=(Send(controller, self._topics[0]),))
 
     def on_answer(
         self,
@@ -86,8 +89,10 @@ class Admin:
         answer: AdminAnswer | None,
         now_ms: int,
     ) -> Effects:
-        is_done = answer is not None and answer.error in (Error.NONE, Error.TOPIC_ALREADY_EXISTS)
-        return Effects(wake_ms=None if is_done else now_ms + BACKOFF_MS)
+        if answer is not None and answer.error in (Error.NONE, Error.TOPIC_ALREADY_EXISTS):
+            del self._topics[0]
+            return self.on_timer(now_ms) if self._topics else Effects()
+        return Effects(wake_ms=now_ms + BACKOFF_MS)
 
     def on_request(self, source: int, token: Token, request: Any, now_ms: int) -> Effects:
         raise NotImplementedError("nobody asks the administrator")

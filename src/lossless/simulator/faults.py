@@ -14,6 +14,7 @@ from lossless.contract.faults import FaultKind
 from lossless.core.broker import Broker
 from lossless.core.messages import NO_LEADER, DeleteRecords, ElectLeader, TopicPartition
 from lossless.simulator.clients.producer import Producer
+from lossless.simulator.clients.transactional import TransactionalProducer
 from lossless.simulator.settings import SESSION_MS, Settings
 from lossless.simulator.world import (
     ADMIN,
@@ -300,7 +301,7 @@ def _disconnect(world: World, one: int, other: int) -> bool:
 
 def _send(world: World, target: int, count: int) -> bool:
     process = world.processes[target]
-    if not isinstance(process.machine, Producer):
+    if not isinstance(process.machine, Producer | TransactionalProducer):
         return False
     world.run(process, process.machine.allow(count, world.now_ms))
     return True

@@ -6,9 +6,19 @@ from typing import Any, NamedTuple
 
 from lossless.core.broker import Broker
 from lossless.core.controller_node import ControllerNode
-from lossless.core.messages import CONSUMER, NO_LEADER, AlterPartition, Fetch, TopicPartition
+from lossless.core.groups.messages import OffsetCommit
+from lossless.core.messages import (
+    CONSUMER,
+    NO_LEADER,
+    AlterPartition,
+    Fetch,
+    Producer,
+    TopicPartition,
+    WriteTxnMarker,
+)
 from lossless.core.metadata import Image
 from lossless.core.replica import Replica, Role
+from lossless.simulator.coordinated import Commit, Generation, client, led, written
 from lossless.simulator.world import Process, World, name_of
 
 INVARIANTS = {
@@ -22,6 +32,9 @@ INVARIANTS = {
     "SameProcess": "who joins is the process that had caught up, not its successor (KIP-903)",
     "SameEpoch": "the high watermark rises by what was fetched in the leader's own epoch (KIP-320)",
     "RecoverableLog": "what a crash or a loss of power leaves, opens",
+    "OneOwner": "no two members of a group have a partition in one generation",
+    "OwnerCommits": "a group's offset is committed by the member that has the partition now (C13)",
+    "OneOutcome": "no transaction is committed here and aborted there",
 }
 
 
@@ -39,6 +52,9 @@ class Invariants:
         self._seen: dict[tuple[int, TopicPartition], _Seen] = {}
         self._leaders: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
         self._image_end: dict[int, int] = {}
+        self._written: dict[tuple[int, TopicPartition, int], int] = {}  # of a coordinator's log
+        self._generations: dict[str, Generation] = {}
+        self._outcomes: dict[Producer, bool] = {}
 
     def check(self, number: int) -> None:
         """After a step of one process."""
@@ -75,6 +91,54 @@ class Invariants:
                     f"{asked.partition}: broker {number} leads in epoch {leader.leader_epoch}, and "
                     f"commits what broker {request.replica} fetched in {asked.leader_epoch}",
                 )
+
+    def check_coordinator(self, number: int, request: Any) -> None:
+        """Of what a coordinator has written down, after a step in which it was asked something."""
+        machine = self._world.processes[number].machine
+        if isinstance(request, WriteTxnMarker):
+            self._check_marker(request)
+        if not isinstance(machine, Broker):
+            return
+        for replica in led(machine):
+            state = self._world.agreed(replica.partition)
+            if state is None or state.leader_epoch != replica.leader_epoch:
+                continue  # somebody else coordinates by now; this one will be told
+            key = (number, replica.partition, replica.leader_epoch)
+            seen, end = self._written.get(key, 0), replica.log.log_end_offset
+            if seen == end:
+                continue
+            self._written[key] = end
+            for one in written(replica, seen):
+                if isinstance(one, Generation):
+                    self._check_generation(one)
+                elif isinstance(one, Commit) and seen:
+                    self._check_commit(one, request)
+
+    def _check_generation(self, generation: Generation) -> None:
+        self._generations[generation.group] = generation
+        given = [partition for _, partitions in generation.members for partition in partitions]
+        if len(given) != len(set(given)):
+            self._break("OneOwner", generation.told())
+
+    def _check_commit(self, commit: Commit, request: Any) -> None:
+        generation = self._generations.get(commit.group)
+        if not isinstance(request, OffsetCommit) or generation is None:
+            return
+        owned = dict(generation.members).get(request.member_id, ())
+        if commit.partition.partition not in owned:
+            self._break(
+                "OwnerCommits",
+                f"{client(request.member_id)} commits {commit.offset} of {commit.partition}, and "
+                f"{generation.told()}",
+            )
+
+    def _check_marker(self, request: WriteTxnMarker) -> None:
+        """With version 1 a producer's epoch is that of many transactions."""
+        if self._world.settings.producer.transaction_version < 2:
+            return
+        producer = Producer(request.producer_id, request.producer_epoch)
+        if self._outcomes.setdefault(producer, request.committed) is not request.committed:
+            self._break("OneOutcome", f"producer {producer.id}, epoch {producer.epoch}")
 
     def check_answer(self, request: Any, answer: Any) -> None:
         """Of the controller to a leader that asked for another in-sync set."""

@@ -89,6 +89,16 @@ def _off(settings: Settings, text: str) -> Settings | None:
     return settings.without(*names) if all(name in RULE_NAMES for name in names) else None
 
 
+def _transactions(settings: Settings, text: str) -> Settings | None:
+    """With them records belong together, two by two unless said otherwise."""
+    if text not in _FLAGS:
+        return None
+    unit = settings.producer.unit or (2 if _FLAGS[text] else 0)
+    return replace(
+        settings, producer=replace(settings.producer, transactional=_FLAGS[text], unit=unit)
+    )
+
+
 def _racks(settings: Settings, text: str) -> Settings | None:
     racks = tuple(part.strip() for part in text.split(","))
     return replace(settings, racks=racks) if all(racks) else None
@@ -115,7 +125,19 @@ OPTIONS: dict[str, Option] = {
     "in-flight": _producer_count("in_flight_max"),
     "retries": _producer("retries", _FLAGS),
     "first-alone": _producer("first_alone", _FLAGS),
+    "transactions": Option("true, false", _transactions),
+    "unit": _producer("unit", {str(count): count for count in range(10)}),
+    "abort-every": _producer("abort_every", {str(count): count for count in range(10)}),
+    "transaction-version": _producer("transaction_version", {"1": 1, "2": 2}),
+    "verification": _flag("verification"),
     "consumers": _number("consumers", 0, 9),
+    "groups": _number("groups", 0, 9),
+    "each-sees-all": _flag("each_sees_all"),
+    "isolation": _consumer(
+        "isolation",
+        {"read_committed": "read_committed", "read_uncommitted": "read_uncommitted"},
+    ),
+    "offsets-retention-ms": _number("offsets_retention_ms", 1, 10_000_000),
     "commit": _consumer("commit", {"after": "after", "before": "before", "auto": "auto"}),
     "hand-off": _consumer("hand_off", _FLAGS),
     "reset": _consumer("reset", {"earliest": "earliest", "latest": "latest", "none": "none"}),
@@ -141,6 +163,8 @@ def changed(settings: Settings, pairs: Iterable[tuple[str, str]], where: str) ->
         if applied is None:
             raise BadInput(f"{where}: {name}={text} is not accepted; {name} is {option.accepted}")
         settings = applied
+    if settings.producer.transactional and not settings.producer.unit:
+        raise BadInput(f"{where}: transactions need records that belong together; unit is 1 to 9")
     if settings.replication_factor > settings.brokers:
         raise BadInput(
             f"{where}: rf={settings.replication_factor} needs as many brokers, and there are "

@@ -13,18 +13,27 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from lossless.core.broker import Broker, Phase
 from lossless.core.machine import Machine
-from lossless.core.messages import NO_LEADER, TopicPartition
+from lossless.core.messages import (
+    NO_LEADER,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    TopicPartition,
+)
 from lossless.core.replica import Replica, Role
+from lossless.core.transactions.state import IDLE
 from lossless.simulator.clients.consumer import Consumer, Offsets
 from lossless.simulator.clients.leaders import Leaders
+from lossless.simulator.clients.member import Member
 from lossless.simulator.clients.producer import Producer
-from lossless.simulator.cluster import Admin, build
+from lossless.simulator.clients.transactional import TransactionalProducer
+from lossless.simulator.cluster import Admin, build, topics
+from lossless.simulator.coordinated import Commit, Decision, led, written
 from lossless.simulator.faults import Action, Timed, strike
 from lossless.simulator.faults import plan as draw_faults
 from lossless.simulator.invariants import Invariants
@@ -43,7 +52,7 @@ from lossless.simulator.world import (
 )
 from lossless.verifier.anomaly import Anomaly
 from lossless.verifier.anomaly import Kind as AnomalyKind
-from lossless.verifier.history import FinalLog, Group, History
+from lossless.verifier.history import Committed, FinalLog, Group, History
 from lossless.verifier.verdict import judge
 
 PREPARE_STEPS_MAX = 4_000
@@ -121,13 +130,19 @@ class Run:
         delays = None if plan is None or is_jittered else dict(plan.delays)
         self._schedule = Schedule(self.world, self._chance, delays)
         self._invariants = Invariants(self.world)
+        self._has_coordinators = bool(settings.internal_topics)
         self._watch = watch
         self._steps: list[Step] = []
         self._records = dict(plan.records) if plan else {}
         self._absent = plan.absent if plan else frozenset()
-        self._members: dict[int, list[str]] = {}
+        self._members: dict[str, list[str]] = {}  # of each group, whoever was in it
         self._offsets: Offsets = {}  # committed, by group
         self.partitions = tuple(TopicPartition(TOPIC, n) for n in range(settings.partitions))
+        self._all_partitions = tuple(
+            TopicPartition(topic.topic, n)
+            for topic in topics(settings)
+            for n in range(topic.partitions)
+        )
         self._add_clients()
 
     # Clients
@@ -141,29 +156,59 @@ class Run:
         for number in range(settings.consumers):
             world.add(FIRST_CONSUMER + number, self._consumer)
 
+    def _leaders(self, process: Process, topic: str = TOPIC) -> Leaders:
+        return Leaders(topic, self.settings.brokers, process.id)
+
     def _producer(self, process: Process) -> Machine:
+        name = self._session(process)
+        settings = replace(self.settings.producer, records=self._records[process.id])
+        if settings.unit:
+            return TransactionalProducer(
+                name,
+                name_of(process.id),
+                settings,
+                self.partitions,
+                self._leaders(process),
+                self._leaders(process, TRANSACTIONS_TOPIC),
+                producer_id=self.world.next_producer_id(),
+                tell=self.world.events.append,
+            )
         return Producer(
-            self._session(process),
-            replace(self.settings.producer, records=self._records[process.id]),
+            name,
+            settings,
             self.partitions,
-            Leaders(TOPIC, self.settings.brokers, process.id),
+            self._leaders(process),
             producer_id=self.world.next_producer_id(),
             tell=self.world.events.append,
         )
 
     def _consumer(self, process: Process) -> Machine:
-        group = name_of(process.id)
-        member = self._session(process)
-        self._members.setdefault(process.id, []).append(member)
+        settings = self.settings
+        group = _group_of(process.id, settings)
+        name = self._session(process)
+        # What is expected to see everything: a group, or, if somebody thinks so, each consumer.
+        seer = name_of(process.id) if settings.each_sees_all else group
+        self._members.setdefault(seer, []).append(name)
+        if settings.groups:
+            return Member(
+                name,
+                group,
+                settings.consumer,
+                self.partitions,
+                self._leaders(process),
+                self._leaders(process, OFFSETS_TOPIC),
+                tell=self.world.events.append,
+                knows_epochs=settings.rules.fetch_checks_epoch,
+            )
         return Consumer(
-            member,
+            name,
             group,
-            self.settings.consumer,
+            settings.consumer,
             self.partitions,
-            Leaders(TOPIC, self.settings.brokers, process.id),
+            self._leaders(process),
             offsets=self._offsets,
             tell=self.world.events.append,
-            knows_epochs=self.settings.rules.fetch_checks_epoch,
+            knows_epochs=settings.rules.fetch_checks_epoch,
         )
 
     def _session(self, process: Process) -> str:
@@ -254,6 +299,8 @@ class Run:
                 if world.delivered is not None:
                     self._invariants.check_fetch(acting(label), world.delivered)
                 self._invariants.check(acting(label))
+                if self._has_coordinators:
+                    self._invariants.check_coordinator(acting(label), world.delivered)
                 if world.answered is not None:
                     self._invariants.check_answer(*world.answered)
             if self._watch is not None:
@@ -267,7 +314,7 @@ class Run:
     def _note_death(self, number: int) -> None:
         """A producer's successor sends what is left; what was under way is undecided."""
         process = self.world.processes.get(number)
-        if process is not None and isinstance(process.machine, Producer):
+        if process is not None and isinstance(process.machine, Producer | TransactionalProducer):
             self._records[number] = process.machine.left
             process.machine.on_crash(self.world.now_ms)
 
@@ -286,8 +333,8 @@ class Run:
     def _has_leaders(self) -> bool:
         brokers = self._brokers()
         return all(
-            len(broker.image.partitions) == self.settings.partitions for broker in brokers
-        ) and all(self.leader(partition) is not None for partition in self.partitions)
+            len(broker.image.partitions) == len(self._all_partitions) for broker in brokers
+        ) and all(self.leader(partition) is not None for partition in self._all_partitions)
 
     def leader(self, partition: TopicPartition) -> Replica | None:
         """Who leads by the controller's word and knows it."""
@@ -308,17 +355,38 @@ class Run:
         self._schedule.take_planned()
         if not self._brokers_run():
             return False
-        for partition in self.partitions:
+        for partition in self._all_partitions:
             leader = self.leader(partition)
             if leader is None or not self._is_replicated(leader):
                 return False
         for process in self.world.processes.values():
             machine = process.machine
-            if isinstance(machine, Producer) and not machine.is_done:
+            if isinstance(machine, Producer | TransactionalProducer) and not machine.is_done:
                 return False
             if isinstance(machine, Consumer) and not self._has_finished(machine):
                 return False
-        return True
+        return self._groups_are_shared_out() and not self._open_transactions()
+
+    def _groups_are_shared_out(self) -> bool:
+        """Every partition has its reader, in each group that has readers."""
+        has: dict[str, set[TopicPartition]] = {}
+        for process in self.world.processes.values():
+            machine = process.machine
+            if isinstance(machine, Member) and not machine.is_stopped:
+                has.setdefault(machine.group, set()).update(machine.positions)
+        return all(partitions == set(self.partitions) for partitions in has.values())
+
+    def _open_transactions(self) -> bool:
+        """That their coordinators will end, because they have to or because it took too long."""
+        last = {
+            one.transactional_id: one.transaction.state
+            for broker in self._brokers()
+            for replica in led(broker)
+            if replica.partition.topic == TRANSACTIONS_TOPIC
+            for one in written(replica, 0)
+            if isinstance(one, Decision)
+        }
+        return any(state not in IDLE for state in last.values())
 
     def _is_replicated(self, leader: Replica) -> bool:
         end = leader.log.log_end_offset
@@ -333,12 +401,22 @@ class Run:
     def _has_finished(self, consumer: Consumer) -> bool:
         if consumer.is_stopped:
             return True
+        if isinstance(consumer, Member) and not consumer.is_calm:
+            return False
         return all(
             (leader := self.leader(partition)) is not None
-            and position.offset == leader.high_watermark
+            and position.offset is not None
             and position.unprocessed == 0
+            and self._is_at_end(position.offset, leader, consumer)
             for partition, position in consumer.positions.items()
         )
+
+    def _is_at_end(self, offset: int, leader: Replica, consumer: Consumer) -> bool:
+        """Of what is to be read. An election that was not clean may open a transaction again that a
+        reader has left behind."""
+        if consumer.reads_committed:
+            return offset >= leader.last_stable_offset
+        return offset == leader.readable_end(False)
 
     # What is found
 
@@ -349,13 +427,12 @@ class Run:
         )
         earliest = {log.partition: log.start_offset for log in final}
         groups = tuple(
-            Group(name_of(number), tuple(members), earliest)
-            for number, members in sorted(self._members.items())
+            Group(name, tuple(members), earliest) for name, members in sorted(self._members.items())
         )
-        history = History(tuple(world.events), final, groups, settled=is_settled)
+        events = (*world.events, *self._last_commits())
+        history = History(events, final, groups, settled=is_settled)
         anomalies = tuple(a for a in judge(history) if a.kind is not AnomalyKind.REPEATED)
-        if not is_settled:
-            anomalies += (self._unsettled(),)
+        anomalies += tuple(self._hanging(final, anomalies)) if is_settled else (self._unsettled(),)
         return Result(
             self.settings,
             self.seed,
@@ -369,6 +446,40 @@ class Run:
     def _unsettled(self) -> Anomaly:
         what = f"nothing is broken any more, and after {self.world.now_ms} ms it does not settle"
         return Anomaly(AnomalyKind.STUCK, self.partitions[0], None, None, what)
+
+    def _hanging(
+        self, final: tuple[FinalLog, ...], known: tuple[Anomaly, ...]
+    ) -> Iterator[Anomaly]:
+        """Transactions that no coordinator knows of, and that nobody will ever end."""
+        for log in final:
+            stable, end = log.last_stable_offset, log.end_offset
+            is_known = any(
+                one.kind is AnomalyKind.STUCK and one.partition == log.partition for one in known
+            )
+            if stable is not None and stable < end and not is_known:
+                what = (
+                    f"the last stable offset of {log.partition} is {stable} at the end, below the "
+                    f"high watermark {end}, and no coordinator has a transaction open"
+                )
+                yield Anomaly(AnomalyKind.STUCK, log.partition, None, stable, what)
+
+    def _last_commits(self) -> Iterator[Committed]:
+        """Where groups are, if not where a client was told: an answer may have been lost."""
+        told = {
+            (event.group, event.partition): event.offset
+            for event in self.world.events
+            if isinstance(event, Committed)
+        }
+        last = {
+            (one.group, one.partition): one.offset
+            for broker in (self._brokers() if self.settings.groups else ())
+            for replica in led(broker)
+            for one in written(replica, replica.log.log_start_offset)
+            if isinstance(one, Commit)
+        }
+        for (group, partition), offset in last.items():
+            if offset is not None and told.get((group, partition)) != offset:
+                yield Committed(self.world.now_ms, group, partition, offset)
 
     def _final(self, partition: TopicPartition) -> FinalLog | None:
         leader = self.leader(partition)
@@ -396,6 +507,12 @@ def _records(replica: Replica) -> tuple[tuple[int, str], ...]:
         for record in stored(replica)
         if replica.log.log_start_offset <= record.offset < replica.high_watermark
     )
+
+
+def _group_of(number: int, settings: Settings) -> str:
+    if not settings.groups:
+        return name_of(number)
+    return f"g{1 + (number - FIRST_CONSUMER) % settings.groups}"
 
 
 def acting(label: Label) -> int:

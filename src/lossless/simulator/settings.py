@@ -8,8 +8,12 @@ from typing import Any
 from lossless.contract.faults import FaultKind
 from lossless.core.broker import BrokerConfig
 from lossless.core.controller_node import ControllerConfig
+from lossless.core.coordination import CoordinationConfig
+from lossless.core.groups.config import GroupConfig
+from lossless.core.messages import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from lossless.core.quorum import QuorumConfig
 from lossless.core.replica import ReplicaConfig
+from lossless.core.transactions.config import TransactionConfig, VerificationConfig
 from lossless.log.log import LogConfig
 from lossless.log.rules import RULES, Rules
 
@@ -22,6 +26,11 @@ FETCH_WAIT_MS = 100
 REQUEST_TIMEOUT_MS = 350
 BACKOFF_MS = 20
 CHECKPOINT_MS = 200
+DELIVERY_MS = 600  # how long a record of a transaction is tried for
+TRANSACTION_MS = 1_500  # transaction.timeout.ms
+REBALANCE_MS = 400  # how long a group waits for its members, max.poll.interval.ms
+RETENTION_MS = 60_000  # of committed offsets
+COORDINATOR_PARTITIONS = 2  # of each internal topic
 QUORUM = QuorumConfig(
     election_timeout_ms=150,
     fetch_timeout_ms=300,
@@ -57,6 +66,10 @@ class ProducerSettings:
     first_alone: bool = True  # nothing more is sent before the first is acknowledged
     records: int = 10
     interval_ms: int = 70
+    unit: int = 0  # so many records belong together, all or none; 0: each is for itself
+    transactional: bool = False  # what belongs together is sent in a transaction
+    abort_every: int = 3  # of so many transactions the application aborts one; 0: none
+    transaction_version: int = 2  # 1: epochs stay as they are when a transaction ends (KIP-890)
 
     @property
     def is_idempotent(self) -> bool:
@@ -75,8 +88,20 @@ class ConsumerSettings:
     hand_off: bool = False  # to a thread that processes later
     reset: str = "earliest"  # auto.offset.reset
     from_follower: bool = False  # KIP-392: whoever is near, instead of the leader
+    isolation: str = "read_uncommitted"  # isolation.level
     processing_ms: int = 20
     auto_commit_ms: int = 60
+
+
+@dataclass(frozen=True, slots=True)
+class _BriefGroupConfig(GroupConfig):
+    """Kafka counts the retention of offsets in minutes."""
+
+    offsets_retention_brief_ms: int = RETENTION_MS
+
+    @property
+    def offsets_retention_ms(self) -> int:
+        return self.offsets_retention_brief_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +120,12 @@ class Settings:
     producer: ProducerSettings = field(default_factory=ProducerSettings)
     consumers: int = 2
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
+    # Consumers are shared out among so many groups, which coordinators look after. 0: each consumer
+    # is a group, has all partitions, and its offsets are kept by nobody who could fail.
+    groups: int = 0
+    each_sees_all: bool = False  # what the application expects of every consumer, not of each group
+    offsets_retention_ms: int = RETENTION_MS  # offsets.retention.minutes
+    verification: bool = True  # transaction.partition.verification.enable
     faults: tuple[FaultKind, ...] = ()
     faults_max: int = 4  # in one run
     chaos_ms: int = 900  # for how long faults may strike
@@ -124,9 +155,42 @@ class Settings:
                 flush_before_ack=self.flush_before_ack,
                 fetch_bytes_max=self.fetch_bytes,
             ),
+            coordination=self._coordination,
             log=LogConfig(segment_bytes=self.segment_bytes),
             quorum=QUORUM,
         )
+
+    @property
+    def _coordination(self) -> CoordinationConfig:
+        return CoordinationConfig(
+            groups=_BriefGroupConfig(
+                min_session_timeout_ms=1,
+                initial_rebalance_delay_ms=BACKOFF_MS,
+                new_member_join_timeout_ms=2 * REBALANCE_MS,
+                offsets_retention_check_interval_ms=CHECKPOINT_MS,
+                rules=self.rules,
+                offsets_retention_brief_ms=self.offsets_retention_ms,
+            ),
+            transactions=TransactionConfig(
+                abort_timed_out_interval_ms=HEARTBEAT_MS,
+                offsets_topic_partitions=COORDINATOR_PARTITIONS,
+                transaction_version=self.producer.transaction_version,
+                marker_retry_backoff_ms=BACKOFF_MS,
+            ),
+            verification=VerificationConfig(
+                partition_verification_enable=self.verification, retry_backoff_ms=BACKOFF_MS
+            ),
+        )
+
+    @property
+    def internal_topics(self) -> tuple[str, ...]:
+        """That coordinators need."""
+        needed = ((OFFSETS_TOPIC, self.groups > 0), (TRANSACTIONS_TOPIC, self.is_transactional))
+        return tuple(topic for topic, is_needed in needed if is_needed)
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.producer.transactional
 
     @property
     def controller_config(self) -> ControllerConfig:

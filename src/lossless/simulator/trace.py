@@ -9,21 +9,29 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lossless.core.broker import Broker
+from lossless.core.groups.messages import HeartbeatAnswer, OffsetCommitAnswer, SyncGroupAnswer
 from lossless.core.messages import (
     NO_LEADER,
     Error,
     ListOffsetsAnswer,
     ProduceAnswer,
     TopicPartition,
+    WriteTxnMarkerAnswer,
 )
 from lossless.core.metadata import PartitionState
 from lossless.core.replica import Replica, Role
+from lossless.core.transactions.messages import (
+    AddPartitionsToTxnAnswer,
+    EndTxnAnswer,
+    InitProducerIdAnswer,
+)
 from lossless.simulator.clients.consumer import Consumer
+from lossless.simulator.coordinated import led, written
 from lossless.simulator.faults import Action
 from lossless.simulator.run import Plan, Result, Run, Step
 from lossless.simulator.settings import Settings
 from lossless.simulator.stored import stored
-from lossless.simulator.world import Label, World, name_of
+from lossless.simulator.world import TOPIC, Label, World, name_of
 from lossless.verifier.history import (
     Acknowledged,
     Committed,
@@ -33,6 +41,7 @@ from lossless.verifier.history import (
     Read,
     Reset,
     Sent,
+    TransactionEnded,
 )
 
 
@@ -41,7 +50,7 @@ class ReplicaView(NamedTuple):
     partition: TopicPartition
     role: str  # leader, follower, offline, down
     leader_epoch: int
-    values: tuple[tuple[int, str], ...]
+    values: tuple[tuple[int, str], ...]  # and the ends of transactions
     high_watermark: int
     in_sync: tuple[int, ...]  # as this leader sees it
 
@@ -103,6 +112,7 @@ class _Watcher:
         self._states: dict[TopicPartition, PartitionState] = {}
         self._active: dict[int, bool] = {}
         self._events = 0
+        self._written: dict[TopicPartition, int] = {}  # how much of what coordinators decided
         self._stopped: set[int] = set()
         self._story: dict[str, list[str]] = {}
 
@@ -112,6 +122,7 @@ class _Watcher:
         notes += _refusal_notes(world)
         notes += self._stopped_notes(world)
         notes += self._controller_notes(world)
+        notes += self._coordinator_notes(world)
         notes += self._replica_notes(world)
         label = step.label
         action = label.at if label.kind == "fault" else None
@@ -173,9 +184,25 @@ class _Watcher:
                 notes.append(f"the controller {what} broker {number}")
             self._active[number] = broker.is_active
         for partition, state in image.partitions.items():
-            if self._states.get(partition) != state:
+            if partition.topic == TOPIC and self._states.get(partition) != state:
                 self._states[partition] = state
                 notes.append(_state_note(partition, state))
+        return notes
+
+    # Coordinators
+
+    def _coordinator_notes(self, world: World) -> list[str]:
+        notes: list[str] = []
+        for process in world.processes.values() if world.settings.internal_topics else ():
+            if not isinstance(process.machine, Broker):
+                continue
+            for replica in led(process.machine):
+                state = world.agreed(replica.partition)
+                if state is None or state.leader != process.id:
+                    continue  # it does not know yet that it does not lead
+                seen = self._written.get(replica.partition, 0)
+                notes += [f"coordinator: {one.told()}" for one in written(replica, seen)]
+                self._written[replica.partition] = replica.log.log_end_offset
         return notes
 
     # Brokers
@@ -189,6 +216,8 @@ class _Watcher:
                     self._views[key] = self._views[key]._replace(role="down", in_sync=())
                 continue
             for partition, replica in machine.replicas.items():
+                if partition.topic != TOPIC:
+                    continue
                 view = _view(number, replica)
                 before = self._views.get((number, partition))
                 self._views[number, partition] = view
@@ -225,6 +254,16 @@ class _Watcher:
         return notes
 
 
+_WITH_AN_ERROR = (
+    ListOffsetsAnswer,
+    InitProducerIdAnswer,
+    EndTxnAnswer,
+    WriteTxnMarkerAnswer,
+    HeartbeatAnswer,
+    SyncGroupAnswer,
+)
+
+
 def _refusal_notes(world: World) -> list[str]:
     """What a client is told and does not tell the application: it will try again."""
     if world.answered is None:
@@ -233,8 +272,13 @@ def _refusal_notes(world: World) -> list[str]:
     errors = []
     if isinstance(answer, ProduceAnswer):
         errors = [produced.error for produced in answer.partitions]
-    elif isinstance(answer, ListOffsetsAnswer):
+    elif isinstance(answer, AddPartitionsToTxnAnswer):
+        errors = [error for _, error in answer.partitions]
+    elif isinstance(answer, OffsetCommitAnswer):
+        errors = [one.error for one in answer.partitions]
+    elif isinstance(answer, _WITH_AN_ERROR):
         errors = [answer.error]
+    errors = list(dict.fromkeys(errors))
     return [f"the answer is {error.name}" for error in errors if error is not Error.NONE]
 
 
@@ -245,10 +289,21 @@ def _view(broker: int, replica: Replica) -> ReplicaView:
         replica.partition,
         replica.role.value,
         replica.leader_epoch,
-        tuple((record.offset, record.value) for record in stored(replica)),
+        tuple(
+            sorted([(record.offset, record.value) for record in stored(replica)] + _ends(replica))
+        ),
         replica.high_watermark,
         replica.in_sync.isr if is_leader else (),
     )
+
+
+def _ends(replica: Replica) -> list[tuple[int, str]]:
+    """Of transactions, as a reader of the log finds them."""
+    return [
+        (batch.base_offset, f"[{marker.kind.name.lower()}]")
+        for batch in replica.log.batches(replica.log.log_start_offset)
+        if batch.is_control and (marker := batch.marker()) is not None
+    ]
 
 
 def _told(label: Label) -> tuple[str, str | None, str]:
@@ -268,8 +323,10 @@ def _told(label: Label) -> tuple[str, str | None, str]:
 
 def _event_note(event: Event) -> str:
     match event:
-        case Sent():
+        case Sent(transaction=None):
             return f"{event.producer} sends {event.value}"
+        case Sent():
+            return f"{event.producer} sends {event.value} in {event.transaction}"
         case Acknowledged(offset=None):
             return f"{event.producer} takes {event.value} as sent"
         case Acknowledged():
@@ -282,6 +339,9 @@ def _event_note(event: Event) -> str:
             return f"{event.consumer} has processed {event.value}"
         case Committed():
             return f"group {event.group} commits {event.offset}"
+        case TransactionEnded():
+            how = "committed" if event.committed else "aborted"
+            return f"{event.producer} is told: {event.transaction} is {how}"
         case Reset():
             return f"{event.consumer} goes to {event.new_offset} ({event.reason})"
         case _:
@@ -340,10 +400,12 @@ def _last_replicas(traced: Trace) -> list[str]:
     if not traced.moments:
         return []
     lines = []
-    for view in traced.moments[-1].replicas:
+    views = traced.moments[-1].replicas
+    has_several = len({view.partition for view in views}) > 1
+    for view in views:
         in_sync = f", in sync {_names(view.in_sync)}" if view.in_sync else ""
+        role = f"{view.role} of {view.partition}" if has_several else view.role
         lines.append(
-            f"  broker {view.broker}, {view.role} in epoch {view.leader_epoch}{in_sync}: "
-            f"{view.drawn()}"
+            f"  broker {view.broker}, {role} in epoch {view.leader_epoch}{in_sync}: {view.drawn()}"
         )
     return lines

@@ -61,6 +61,14 @@ class Connection(NamedTuple):
     life: int  # of the source
 
 
+class OnConnection(NamedTuple):
+    """A request on a connection of its own: who waits no longer closes the one before, and what was
+    sent on that one may still arrive, later than this."""
+
+    request: Any
+    number: int
+
+
 class Label(NamedTuple):
     kind: str
     at: Any  # a connection, a process, a fault
@@ -166,10 +174,10 @@ class World:
         process.machine = None
         process.wake_ms = process.scheduled_ms = None
         for connection, link in self._links.items():
-            if connection.target == number:
-                self.disconnect(connection)
-            elif connection.source == number:
+            if connection.source == number:
                 link.unanswered.clear()
+            if connection.target == number:  # brokers also ask themselves
+                self.disconnect(connection)
         return True
 
     def lose_power(self, number: int, survives: Callable[[int], int]) -> bool:
@@ -282,6 +290,8 @@ class World:
 
     def _wake(self, number: int) -> bool:
         process = self.processes[number]
+        if process.scheduled_ms is not None and process.scheduled_ms > self.now_ms:
+            return False  # planned twice: it was moved there and back
         process.scheduled_ms = None
         if process.machine is None or process.is_paused or process.wake_ms is None:
             return False
@@ -352,7 +362,12 @@ class World:
     # Network
 
     def _send(self, process: Process, target: int, request: Any) -> Link:
+        number = 0
+        if type(request) is OnConnection:
+            request, number = request
         channel = "Produce" if isinstance(request, Produce) else type(request).__name__
+        if number:
+            channel = f"{channel} {number + 1}"
         connection = Connection(process.id, target, channel, process.life)
         link = self._links.get(connection)
         if link is None:

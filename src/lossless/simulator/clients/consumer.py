@@ -33,7 +33,8 @@ from lossless.core.messages import (
     OffsetKind,
     TopicPartition,
 )
-from lossless.log.batch import Record, parse_all
+from lossless.log.batch import Batch, Record, parse_all
+from lossless.log.index import AbortedTransaction
 from lossless.simulator.clients.leaders import Leaders
 from lossless.simulator.settings import BACKOFF_MS, FETCH_WAIT_MS, ConsumerSettings
 from lossless.verifier.history import Committed, Event, Processed, Read, Reset
@@ -57,8 +58,9 @@ class Position:
 
     __slots__ = (
         "ask_ms",
+        "asked",
+        "committed",
         "delivered",
-        "is_asking",
         "last_epoch",
         "needs_reset",
         "offset",
@@ -70,11 +72,29 @@ class Position:
         self.offset: int | None = None
         self.last_epoch = UNKNOWN_EPOCH  # of the last record read
         self.needs_reset: str | None = None
-        self.is_asking = False
+        self.asked: Fetch | ListOffsets | None = None  # what is under way
         self.ask_ms = 0
         self.unprocessed = 0  # of what was delivered
+        self.committed = NOTHING  # or about to be
         self.delivered = NOTHING
         self.polled = NOTHING  # what the polls before the last one returned
+
+
+class Hidden:
+    """Of what a reader of committed records gets, the batches of transactions that were aborted."""
+
+    def __init__(self, aborted: tuple[AbortedTransaction, ...]) -> None:
+        self._aborted = deque(sorted(aborted, key=lambda one: one.first_offset))
+        self._producers: set[int] = set()
+
+    def has(self, batch: Batch) -> bool:
+        while self._aborted and self._aborted[0].first_offset <= batch.last_offset:
+            self._producers.add(self._aborted.popleft().producer_id)
+        return batch.is_transactional and batch.producer_id in self._producers
+
+    def on_marker(self, batch: Batch) -> None:
+        """What follows is of another transaction."""
+        self._producers.discard(batch.producer_id)
 
 
 class Consumer:
@@ -98,10 +118,18 @@ class Consumer:
         self._offsets = offsets
         self._tell = tell
         self._knows_epochs = knows_epochs
-        self._to_process: deque[tuple[TopicPartition, int, str]] = deque()
+        self._to_process: deque[tuple[Position, TopicPartition, int, str]] = deque()
         self._process_ms = _NEVER
         self._commit_ms = _NEVER
         self.is_stopped = False  # reset policy none: the application has to decide
+
+    @property
+    def is_reading(self) -> bool:
+        return not self.is_stopped
+
+    @property
+    def reads_committed(self) -> bool:
+        return self.settings.isolation == "read_committed"
 
     # Events
 
@@ -138,19 +166,30 @@ class Consumer:
             case Metadata():
                 self._leaders.on_answer(answer, now_ms)
             case ListOffsets():
-                self._on_listed(request.partition, answer, now_ms)
+                if self._is_expected(request.partition, request):
+                    self._on_listed(request.partition, answer, now_ms)
             case Fetch():
-                self._on_fetched(request.partitions[0], answer, now_ms)
+                if self._is_expected(request.partitions[0].partition, request):
+                    self._on_fetched(request.partitions[0], answer, now_ms)
         return self._after(now_ms)
+
+    def _is_expected(self, partition: TopicPartition, request: Fetch | ListOffsets) -> bool:
+        """Else the partition was taken away since, or given back."""
+        position = self.positions.get(partition)
+        if position is None or position.asked is not request:
+            return False
+        position.asked = None
+        return True
 
     # Reading
 
     def _after(self, now_ms: int) -> Effects:
         sends = self._leaders.question(now_ms)
         wakes = [self._process_ms, self._commit_ms]
-        for partition, position in self.positions.items():
+        self._on_group(sends, wakes, now_ms)
+        for partition, position in self.positions.items() if self.is_reading else ():
             is_busy = position.unprocessed and not self.settings.hand_off
-            if position.is_asking or self.is_stopped or is_busy:
+            if position.asked is not None or is_busy:
                 continue
             if position.ask_ms > now_ms:
                 wakes.append(position.ask_ms)
@@ -159,9 +198,8 @@ class Consumer:
             if leader is None:
                 self._leaders.refresh(now_ms)
                 continue
-            position.is_asking = True
             epoch = leader.leader_epoch if self._knows_epochs else UNKNOWN_EPOCH
-            question = self._question(partition, position, epoch, now_ms)
+            question = position.asked = self._question(partition, position, epoch, now_ms)
             is_fetch = isinstance(question, Fetch)
             target = self._near(leader.leader) if is_fetch else leader.leader
             sends.append(Send(target, question))
@@ -172,6 +210,9 @@ class Consumer:
         return Effects(
             send=tuple(sends), wake_ms=None if wake_ms == _NEVER else max(wake_ms, now_ms + 1)
         )
+
+    def _on_group(self, sends: list[Send], wakes: list[int], now_ms: int) -> None:
+        """What a member of a group has to ask, and when to look again."""
 
     def _near(self, leader: int) -> int:
         """The broker to read from."""
@@ -184,9 +225,8 @@ class Consumer:
     ) -> Fetch | ListOffsets:
         if position.offset is None or position.needs_reset is not None:
             is_latest = self.settings.reset == "latest"
-            return ListOffsets(
-                partition, epoch, OffsetKind.LATEST if is_latest else OffsetKind.EARLIEST
-            )
+            at = OffsetKind.LATEST if is_latest else OffsetKind.EARLIEST
+            return ListOffsets(partition, epoch, at, self.reads_committed)
         self._poll(partition, position, now_ms)
         asked = FetchPartition(
             partition,
@@ -195,7 +235,7 @@ class Consumer:
             position.last_epoch if self._knows_epochs else UNKNOWN_EPOCH,
             bytes_max=200,
         )
-        return Fetch(CONSUMER, -1, FETCH_WAIT_MS, 1, (asked,))
+        return Fetch(CONSUMER, -1, FETCH_WAIT_MS, 1, (asked,), self.reads_committed)
 
     def _poll(self, partition: TopicPartition, position: Position, now_ms: int) -> None:
         """The Java client commits here by itself, if its time has come."""
@@ -207,7 +247,6 @@ class Consumer:
     def _on_fetched(self, asked: FetchPartition, answer: FetchAnswer | None, now_ms: int) -> None:
         partition = asked.partition
         position = self.positions[partition]
-        position.is_asking = False
         if answer is None:
             self._leaders.refresh(now_ms)
             position.ask_ms = now_ms + BACKOFF_MS
@@ -221,8 +260,12 @@ class Consumer:
         elif fetched.diverging is not None:
             self._on_diverging(partition, fetched.diverging.end_offset, now_ms)
         else:
+            hidden = Hidden(fetched.aborted)
             for batch in parse_all(fetched.data):
-                for record in () if batch.is_control else batch.records():
+                is_shown = not hidden.has(batch) and not batch.is_control
+                if batch.is_control:
+                    hidden.on_marker(batch)
+                for record in batch.records() if is_shown else ():
                     self._on_record(partition, position, record, batch.leader_epoch, now_ms)
                 position.offset = batch.next_offset
             self._on_delivered(partition, position, now_ms)
@@ -240,7 +283,7 @@ class Consumer:
         value = record.value.decode()
         position.last_epoch = epoch
         self._tell(Read(now_ms, self.name, partition, record.offset, value))
-        self._to_process.append((partition, record.offset, value))
+        self._to_process.append((position, partition, record.offset, value))
         position.unprocessed += 1
 
     def _on_delivered(self, partition: TopicPartition, position: Position, now_ms: int) -> None:
@@ -256,11 +299,11 @@ class Consumer:
 
     def _process(self, now_ms: int) -> None:
         """One record, which takes its time."""
-        partition, offset, value = self._to_process.popleft()
+        position, partition, offset, value = self._to_process.popleft()
         self._tell(Processed(now_ms, self.name, self.group, partition, offset, value))
-        position = self.positions[partition]
         position.unprocessed -= 1
-        if self.settings.commit == "after" and not position.unprocessed:
+        is_ours = self.positions.get(partition) is position  # still, or it was taken away
+        if self.settings.commit == "after" and not position.unprocessed and is_ours:
             self._commit(partition, position.delivered, now_ms)
         self._process_ms = now_ms + self.settings.processing_ms if self._to_process else _NEVER
 
@@ -276,7 +319,6 @@ class Consumer:
         self, partition: TopicPartition, answer: ListOffsetsAnswer | None, now_ms: int
     ) -> None:
         position = self.positions[partition]
-        position.is_asking = False
         if answer is None or answer.error is not Error.NONE:
             self._leaders.refresh(now_ms)
             position.ask_ms = now_ms + BACKOFF_MS
