@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -21,6 +22,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # No test is about time, and a machine may be busy.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _leaves_nothing_open() -> Iterator[None]:
+    """A socket left open warns when it is collected: here, not in a test that never saw it."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from lossless.engines.waiting import wait_until
 
 
 def create_topic(
@@ -16,6 +18,21 @@ def create_topic(
     new = NewTopic(topic, partitions, replication_factor=replicas, config=settings)
     for future in admin.create_topics([new]).values():
         future.result()
+
+
+def grow_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
+    """Returns when every broker knows of them: a producer that asks one that does not fails at
+    once (librdkafka's "unknown partition"), and a controller answers before the brokers know."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    for future in admin.create_partitions([NewPartitions(topic, partitions)]).values():
+        future.result()
+    for address in bootstrap_servers.split(","):
+
+        def is_known(address: str = address) -> bool:
+            told = AdminClient({"bootstrap.servers": address}).list_topics(topic, timeout=10)
+            return len(told.topics[topic].partitions) == partitions
+
+        assert wait_until(is_known, timeout_s=30)
 
 
 def produce(

@@ -1,4 +1,7 @@
-"""`lossless_cluster`: three real brokers for a test run, started when the first test asks."""
+"""`lossless_cluster`: three brokers for a test run, started when the first test asks.
+
+pytest --lossless-kafka apache     the same tests on Apache Kafka
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,27 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from lossless.engines.apache.cluster import ApacheCluster
+    from lossless.engines.local.planned import PlannedCluster
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("lossless").addoption(
+        "--lossless-kafka",
+        choices=("embedded", "apache"),
+        default="embedded",
+        help="the engine behind the fixture lossless_cluster",
+    )
 
 
 @pytest.fixture(scope="session")
-def lossless_cluster() -> Iterator[ApacheCluster]:
-    """Three brokers of Apache Kafka. One that dies is noticed after 1 s instead of 9."""
+def lossless_cluster(pytestconfig: pytest.Config) -> Iterator[PlannedCluster]:
+    """Three brokers, each in a process. One that dies is noticed after 1 s instead of 9."""
     from lossless.engines import cluster
 
-    with cluster(brokers=3, config={"broker.session.timeout.ms": "1000"}) as started:
+    with cluster(
+        kafka=pytestconfig.getoption("--lossless-kafka"),
+        brokers=3,
+        config={"broker.session.timeout.ms": "1000"},
+        processes=True,
+    ) as started:
         yield started

@@ -114,7 +114,7 @@ def test_a_cluster_with_a_data_folder_is_found_again_even_after_every_broker_die
     monkeypatch.chdir(folder)
     assert f"bootstrap.servers={connect(None, None).bootstrap_servers}\n" == first.stdout
     assert lossless(folder, "down").returncode == 0
-    assert (folder / "data" / "broker-1" / "log" / "server.log").stat().st_size > 0
+    assert (folder / "data" / "broker-1" / "log" / "output.log").stat().st_size > 0
 
     # In the foreground this time: the folder knows how many brokers there were, and where.
     with subprocess.Popen(
@@ -129,18 +129,25 @@ def test_a_cluster_with_a_data_folder_is_found_again_even_after_every_broker_die
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", ["spawned", "starting"])
+@pytest.mark.parametrize(
+    ("engine", "moment"),
+    [("embedded", "spawned"), ("apache", "spawned"), ("apache", "starting")],
+)
 def test_an_interrupted_start_leaves_nothing(
-    folder: Path, number: signal.Signals, moment: str
+    folder: Path, number: signal.Signals, engine: str, moment: str
 ) -> None:
+    main_class = {"embedded": "lossless.broker", "apache": "kafka.Kafka"}[engine]
     logs = [folder / f".lossless/kafka/broker-{n}/log/server.log" for n in (1, 2, 3)]
     with subprocess.Popen(
-        [*LOSSLESS, "up", "--detach"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*LOSSLESS, "up", "--kafka", engine, "--detach"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as up:
 
         def reached() -> bool:
             if moment == "spawned":
-                return processes_in(folder, main_class="kafka.Kafka") != []
+                return processes_in(folder, main_class=main_class) != []
             return all(log.exists() and "Starting broker" in log.read_text() for log in logs)
 
         assert wait_until(reached, timeout_s=60, poll_s=0.01)
@@ -164,7 +171,8 @@ def test_an_interrupted_start_leaves_nothing(
         (["up", "--rack", "a,,b"], 2, "a rack without a name"),
         (["up", "--config", "num.partitions"], 2, "write NAME=VALUE"),
         (["up", "--config", "listeners=x"], 2, "listeners cannot be configured"),
-        (["up", "--kafka", "embedded"], 2, "no embedded Kafka"),
+        (["cut", "1"], 2, "does not name two brokers"),
+        (["isolate", "1"], 4, "no cluster is running here"),
         (["up", "--kafka", "127.0.0.1:9092"], 2, "is running already"),
         (["up", "--contract", "nowhere.toml"], 2, "no contract at nowhere.toml"),
     ],
@@ -181,7 +189,7 @@ def test_what_cannot_be_done_is_said_in_one_message_and_an_exit_code(
 
 
 def test_without_java_the_message_says_what_to_install(folder: Path) -> None:
-    answer = lossless(folder, "up", PATH="", JAVA_HOME="")
+    answer = lossless(folder, "up", "--kafka", "apache", PATH="", JAVA_HOME="")
     assert answer.returncode == 4
     assert "Java is not installed" in answer.stderr
     assert "install Java 17" in answer.stderr

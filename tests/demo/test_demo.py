@@ -132,7 +132,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing(marked: Marked) -> None:
         """Three brokers, producers and a driver with its JVM are running."""
         assert demo.poll() is None
         commands = marked.processes().values()
-        brokers = sum("kafka.Kafka" in command for command in commands)
+        brokers = sum("lossless.broker" in command for command in commands)
         return brokers == 3 and any("org.apache.spark" in command for command in commands)
 
     assert wait_until(in_the_middle, timeout_s=DEMO_S_MAX)

@@ -11,9 +11,9 @@ import pytest
 
 from lossless.contract import Contract, load_contract
 from lossless.contract.faults import Fault, FaultKind, Unsupported
-from lossless.engines.apache.cluster import ApacheCluster
 from lossless.engines.choose import connect
 from lossless.engines.external import ExternalCluster
+from lossless.engines.local.planned import PlannedCluster
 from lossless.errors import BadInput, Unavailable
 
 
@@ -31,7 +31,7 @@ def with_client(contract: Contract, **client: str) -> Contract:
 
 
 def test_an_address_is_a_cluster_that_can_be_asked_but_not_broken(
-    lossless_cluster: ApacheCluster,
+    lossless_cluster: PlannedCluster,
 ) -> None:
     kafka = connect(lossless_cluster.bootstrap_servers, None)
     assert isinstance(kafka, ExternalCluster)
@@ -44,7 +44,7 @@ def test_an_address_is_a_cluster_that_can_be_asked_but_not_broken(
 
 
 def test_the_option_wins_over_the_contract_and_keeps_its_security_settings(
-    lossless_cluster: ApacheCluster, contract: Contract
+    lossless_cluster: PlannedCluster, contract: Contract
 ) -> None:
     contract = with_client(contract, bootstrap_servers="127.0.0.1:1", security_protocol="PLAINTEXT")
     kafka = connect(lossless_cluster.bootstrap_servers, contract)
@@ -55,7 +55,7 @@ def test_the_option_wins_over_the_contract_and_keeps_its_security_settings(
 
 
 def test_without_an_option_the_contracts_address_is_used(
-    lossless_cluster: ApacheCluster, contract: Contract
+    lossless_cluster: PlannedCluster, contract: Contract
 ) -> None:
     address = lossless_cluster.bootstrap_servers
     assert connect(None, with_client(contract, bootstrap_servers=address)).bootstrap_servers == (
@@ -81,7 +81,7 @@ def test_nothing_named_and_nothing_running_says_how_to_start(contract: Contract)
         assert "lossless up" in str(raised.value)
 
 
-@pytest.mark.parametrize("choice", ["embedded", "apche", "host:", ":9092", "a:1,,b:2", ""])
+@pytest.mark.parametrize("choice", ["embeded", "apche", "host:", ":9092", "a:1,,b:2", ""])
 def test_what_is_neither_an_engine_nor_an_address_is_refused(choice: str) -> None:
     with pytest.raises(BadInput, match="--kafka"):
         connect(choice, None)

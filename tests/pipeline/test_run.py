@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 
 from lossless.errors import BadInput, PromiseBroken
 from lossless.pipeline.events import Committed, Event, Started, Warned
 from shop import MakeShop, Shop, order
-from topics import create_topic, produce
+from topics import create_topic, grow_topic, produce
 
 
 def test_everything_there_is_stored_once_and_a_second_run_adds_nothing(shop: MakeShop) -> None:
@@ -75,9 +75,7 @@ def test_a_partition_added_later_is_read_from_its_first_record(shop: MakeShop) -
     orders = shop()
     orders.produce(range(5))
     orders.pipeline('start = "latest"').run(once=True)
-    admin = AdminClient({"bootstrap.servers": orders.bootstrap_servers})
-    for future in admin.create_partitions([NewPartitions(orders.topic, 2)]).values():
-        future.result()
+    grow_topic(orders.bootstrap_servers, orders.topic, 2)
     orders.produce(range(5, 9), partition=1)
     orders.pipeline('start = "latest"').run(once=True)
     assert orders.numbers() == [5, 6, 7, 8]
@@ -90,9 +88,7 @@ def test_a_partition_added_while_running_is_read_from_its_first_record(shop: Mak
 
     def grow_then_stop(event: Event) -> None:
         if isinstance(event, Committed) and event.records == 5:
-            admin = AdminClient({"bootstrap.servers": orders.bootstrap_servers})
-            for future in admin.create_partitions([NewPartitions(orders.topic, 2)]).values():
-                future.result()
+            grow_topic(orders.bootstrap_servers, orders.topic, 2)
             orders.produce(range(5, 9), partition=1)
         elif isinstance(event, Committed):
             pipeline.stop()

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from lossless.contract import Contract, find_contract, load_contract
-from lossless.engines.apache.cluster import ApacheCluster
 from lossless.engines.detached import find_cluster, home
+from lossless.engines.local.cluster import LocalCluster
 from lossless.errors import Unavailable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -43,7 +43,7 @@ def optional_contract(path: Path | None) -> Contract | None:
     return load_contract(found) if found else None
 
 
-def running_cluster(contract_path: Path | None, data: Path | None) -> ApacheCluster:
+def running_cluster(contract_path: Path | None, data: Path | None) -> LocalCluster:
     place = home_of(contract_path)
     cluster = find_cluster(place, data)
     if cluster is None:

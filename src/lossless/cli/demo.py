@@ -56,11 +56,14 @@ AUDIT_WIDTH = 120  # what the audit's table takes; a file or a pipe has no width
     help="Keep everything in DIR (new or empty): contract, table, logs, events. Otherwise "
     "nothing is left.",
 )
+@options.engine
 @options.output_format
-def command(careless: bool, records: int, keep: Path | None, output_format: str) -> None:
+def command(
+    careless: bool, records: int, keep: Path | None, engine: str, output_format: str
+) -> None:
     """See nothing get lost while brokers and drivers die.
 
-    Starts three real brokers of Apache Kafka, produces orders with idempotent producers that
+    Starts three brokers in processes of their own, produces orders with idempotent producers that
     report what was acknowledged, and runs a pipeline into a Delta table. In the middle of it the
     leader of a partition is killed with -9, then the Spark driver between the table's commit and
     its own checkpoint; both come back. The audit at the end compares what was acknowledged, the
@@ -80,6 +83,7 @@ def command(careless: bool, records: int, keep: Path | None, output_format: str)
     Examples
       lossless demo
       lossless demo --careless
+      lossless demo --kafka apache
       lossless demo --keep ./demo && ls ./demo
     """
     from lossless.demo.careful import run_careful
@@ -87,7 +91,7 @@ def command(careless: bool, records: int, keep: Path | None, output_format: str)
 
     run = run_careless if careless else run_careful
     with _interruptible(), _telling() as teller:
-        result = run(orders=records, keep=keep, teller=teller)
+        result = run(engine=engine, orders=records, keep=keep, teller=teller)
     if output_format == "json":
         print(json.dumps(_as_json(result)))
     else:

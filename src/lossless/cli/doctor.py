@@ -79,7 +79,7 @@ def _examine(contract_path: Path | None, *, fetch: bool) -> Iterator[Finding]:
     yield _spark()
     yield _confluent_kafka()
     yield _psycopg(required=has_postgres)
-    yield _jars("kafka", "up --kafka apache", required=True, fetch=fetch)
+    yield _jars("kafka", "up --kafka apache", required=False, fetch=fetch)
     yield _jars("spark", "run, audit", required=True, fetch=fetch)
     yield _jars("jdbc", "postgres sinks", required=has_postgres, fetch=fetch)
     yield _postgres_server()
@@ -119,7 +119,7 @@ def _java() -> Finding:
         name="java",
         ok=found,
         detail=detail,
-        needed_for="up --kafka apache, run, audit",
+        needed_for="run, audit, up --kafka apache",
         mend=mend,
     )
 
@@ -232,7 +232,7 @@ def _memory() -> Finding:
         name="memory",
         ok=memory.total / 1e9 >= MEMORY_GB_MIN,
         detail=f"{memory.total / 1e9:.1f} GB, {memory.available / 1e9:.1f} GB of it free",
-        needed_for="up --kafka apache, run",
+        needed_for="run, audit",
         mend=f"give the machine or container {MEMORY_GB_MIN:g} GB",
     )
 

@@ -41,8 +41,8 @@ def command(path: Path, force: bool) -> None:
     stdout.print(
         "next, after a look at the file:\n"
         f"  lossless doctor{named}\n"
-        "  lossless up --kafka apache --detach\n"
-        f"  lossless run orders --kafka apache{named}",
+        "  lossless up --detach\n"
+        f"  lossless run orders{named}",
         markup=False,
     )
 

@@ -14,7 +14,17 @@ contract = click.option(
     help="The contract, if not the nearest lossless.toml.",
 )
 kafka = click.option(
-    "--kafka", metavar="apache|ADDRESS", help="The cluster, if not the contract's."
+    "--kafka",
+    metavar="embedded|apache|ADDRESS",
+    help="The cluster, if not the contract's: one that `up` started, or an address.",
+)
+engine = click.option(
+    "--kafka",
+    "engine",
+    type=click.Choice(["embedded", "apache"]),
+    default="embedded",
+    show_default=True,
+    help="Whose brokers: this package's, or Apache Kafka's, run by Java.",
 )
 master = click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
 output_format = click.option(

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from lossless.cli.cluster import location_options, running_cluster
 from lossless.cli.console import stdout
-from lossless.engines.apache.cluster import ApacheCluster
+from lossless.engines.local.cluster import LocalCluster
 from lossless.errors import Unavailable
 
 _STYLES = {"running": "green", "paused": "yellow", "dead": "red"}
@@ -46,7 +46,7 @@ def command(layout: str, contract_path: Path | None, data: Path | None) -> None:
     click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
 
 
-def _controller(cluster: ApacheCluster) -> int | None:
+def _controller(cluster: LocalCluster) -> int | None:
     try:
         return cluster.controller()
     except Unavailable:

@@ -15,12 +15,12 @@ import click
 from lossless.cli.cluster import contract_option, optional_contract
 from lossless.cli.console import stderr
 from lossless.contract import Contract
-from lossless.engines.apache.cluster import ApacheCluster
-from lossless.engines.apache.start import start_cluster
-from lossless.engines.apache.state import read_state
-from lossless.engines.choose import check_choice
+from lossless.engines.choose import ENGINES, check_choice
 from lossless.engines.detached import default_data, find_cluster, forget, home, note
 from lossless.engines.interface import ClusterSpec
+from lossless.engines.local.cluster import LocalCluster
+from lossless.engines.local.start import DEFAULT_ENGINE, start_cluster
+from lossless.engines.local.state import read_state
 from lossless.engines.metadata import create_topics
 from lossless.engines.signals import uninterrupted
 from lossless.errors import BadInput
@@ -29,7 +29,14 @@ LOOK_EVERY_S = 0.5
 
 
 @click.command()
-@click.option("--kafka", default="apache", show_default=True, help="The engine to start.")
+@click.option(
+    "--kafka",
+    "engine",
+    default=DEFAULT_ENGINE,
+    show_default=True,
+    metavar="embedded|apache",
+    help="Whose brokers: this package's, or Apache Kafka's, run by Java.",
+)
 @click.option("--brokers", type=int, help="Brokers [default: the contract's, else 3].")
 @click.option(
     "--controllers",
@@ -48,7 +55,7 @@ LOOK_EVERY_S = 0.5
 )
 @contract_option
 def command(
-    kafka: str,
+    engine: str,
     brokers: int | None,
     controllers: int | None,
     rack: str | None,
@@ -62,16 +69,16 @@ def command(
     Runs until Ctrl-C, which stops it in order; with --detach until `lossless down`. The topics of
     the contract, if there is one, are created. Without --data the records go with the cluster.
     """
-    check_choice(kafka)
-    if kafka != "apache":
-        raise BadInput(f"--kafka {kafka}: a Kafka that has an address is running already")
+    check_choice(engine)
+    if engine not in ENGINES:
+        raise BadInput(f"--kafka {engine}: a Kafka that has an address is running already")
     contract = optional_contract(contract_path)
     place = home(contract.folder if contract else None)
     folder = data.absolute() if data else default_data(place)
     spec = _spec(contract, folder, brokers, controllers, rack, _settings(config))
     _refuse_second(place, folder)
     with _stopped_by_signals():
-        cluster = _start(spec, folder, place, contract, temporary=data is None)
+        cluster = _start(spec, folder, place, contract, engine=engine, temporary=data is None)
         click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
         if detach:
             _report("lossless status shows it, lossless down stops it")
@@ -80,12 +87,18 @@ def command(
 
 
 def _start(
-    spec: ClusterSpec, folder: Path, place: Path, contract: Contract | None, *, temporary: bool
-) -> ApacheCluster:
+    spec: ClusterSpec,
+    folder: Path,
+    place: Path,
+    contract: Contract | None,
+    *,
+    engine: str,
+    temporary: bool,
+) -> LocalCluster:
     cluster = None
     try:
         note(place, folder)  # first, so that `down` finds what runs, whatever happens to us
-        cluster = start_cluster(spec, folder, temporary=temporary, report=_report)
+        cluster = start_cluster(spec, folder, engine=engine, temporary=temporary, report=_report)
         _create_topics(contract, cluster)
     except BaseException:
         with uninterrupted():
@@ -159,7 +172,7 @@ def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
     return settings
 
 
-def _create_topics(contract: Contract | None, cluster: ApacheCluster) -> None:
+def _create_topics(contract: Contract | None, cluster: LocalCluster) -> None:
     if contract is None or not contract.topics:
         return
     count = len(cluster.plan.brokers)
@@ -176,7 +189,7 @@ def _create_topics(contract: Contract | None, cluster: ApacheCluster) -> None:
         _report(f"created {', '.join(created)}")
 
 
-def _stay(cluster: ApacheCluster, place: Path) -> None:
+def _stay(cluster: LocalCluster, place: Path) -> None:
     """Until a signal, or until another terminal's `lossless down`; says who died meanwhile."""
     known = {row.broker: row.state for row in cluster.status()}
     _report("Ctrl-C stops it")

@@ -42,9 +42,9 @@ SETTINGS = Settings(
 RUN = ("lossless", "run", PIPELINE, "--log-format", "json")
 
 
-def run_careful(*, orders: int, keep: Path | None, teller: Teller) -> DemoResult:
+def run_careful(*, engine: str, orders: int, keep: Path | None, teller: Teller) -> DemoResult:
     began = time.monotonic()
-    with set_stage(SETTINGS, orders=orders, keep=keep, teller=teller) as stage:
+    with set_stage(SETTINGS, engine=engine, orders=orders, keep=keep, teller=teller) as stage:
         report = _deliver(stage)
         faults = tuple(stage.faults)
     total = report.total

@@ -48,9 +48,9 @@ FETCHES_ANSWERED_S = 1.0
 WAVE_MAX = 10_000
 
 
-def run_careless(*, orders: int, keep: Path | None, teller: Teller) -> DemoResult:
+def run_careless(*, engine: str, orders: int, keep: Path | None, teller: Teller) -> DemoResult:
     began = time.monotonic()
-    with set_stage(SETTINGS, orders=orders, keep=keep, teller=teller) as stage:
+    with set_stage(SETTINGS, engine=engine, orders=orders, keep=keep, teller=teller) as stage:
         comparison = _deliver(stage)
         faults = tuple(stage.faults)
         if keep is not None:

@@ -27,9 +27,9 @@ from lossless.demo.folder import (
 )
 from lossless.demo.producing import OrderProducers
 from lossless.demo.telling import Counts, FaultTold, Teller
-from lossless.engines.apache.cluster import ApacheCluster
-from lossless.engines.apache.start import start_cluster
 from lossless.engines.interface import ClusterSpec
+from lossless.engines.local.cluster import LocalCluster
+from lossless.engines.local.start import start_cluster
 from lossless.engines.metadata import create_topics, read_metadata
 from lossless.engines.waiting import wait_until
 from lossless.errors import Unavailable, Undecided
@@ -66,7 +66,7 @@ class Settings:
 class Stage:
     orders: int
     folder: DemoFolder
-    cluster: ApacheCluster
+    cluster: LocalCluster
     producers: OrderProducers
     teller: Teller
     faults: list[FaultTold] = field(default_factory=list)
@@ -166,15 +166,15 @@ class Stage:
 
 @contextmanager
 def set_stage(
-    settings: Settings, *, orders: int, keep: Path | None, teller: Teller
+    settings: Settings, *, engine: str, orders: int, keep: Path | None, teller: Teller
 ) -> Iterator[Stage]:
     check_keep(keep)
     java()
-    for name in ("kafka", "spark"):
+    for name in ("kafka", "spark") if engine == "apache" else ("spark",):
         jars(name)  # fetched now, with progress of their own, if they are not there yet
     with ExitStack() as exits:
         folder = exits.enter_context(demo_folder(keep))
-        teller.step(f"starting {BROKERS} brokers of Apache Kafka")
+        teller.step(f"starting {BROKERS} brokers ({engine})")
         cluster = start_cluster(
             ClusterSpec(
                 brokers=BROKERS,
@@ -185,6 +185,7 @@ def set_stage(
                 },
             ),
             folder.kafka,
+            engine=engine,
             temporary=keep is None,
         )
         exits.callback(cluster.stop)
@@ -223,7 +224,7 @@ def _topics(settings: Settings) -> list[TopicContract]:
     return [orders, audit] if settings.reports else [orders]
 
 
-def _create_topics(cluster: ApacheCluster, topics: Sequence[TopicContract]) -> None:
+def _create_topics(cluster: LocalCluster, topics: Sequence[TopicContract]) -> None:
     """Returns when every broker knows the topics: a client may ask any of them next."""
     create_topics(cluster.client_settings, topics, replication_factor_max=REPLICATION_FACTOR)
     names = {topic.name for topic in topics}

@@ -1,4 +1,5 @@
-"""Kafka behind one interface: brokers of ours (`apache`) or anybody's address (`external`)."""
+"""Kafka behind one interface: this package's brokers (`embedded`), Apache Kafka in our processes
+(`apache`), or anybody's address (`external`)."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lossless.engines.interface import BrokerStatus, Cluster, ClusterSpec, Engine
+from lossless.errors import BadInput
 
 if TYPE_CHECKING:
-    from lossless.engines.apache.cluster import ApacheCluster
+    from lossless.engines.local.planned import PlannedCluster
 
 __all__ = ["BrokerStatus", "Cluster", "ClusterSpec", "Engine", "cluster"]
 
@@ -19,32 +21,48 @@ __all__ = ["BrokerStatus", "Cluster", "ClusterSpec", "Engine", "cluster"]
 @contextmanager
 def cluster(
     *,
+    kafka: str = "embedded",
     brokers: int = 3,
     controllers: int = 0,
     racks: Sequence[str] = (),
     config: Mapping[str, str] | None = None,
     data: str | PathLike[str] | None = None,
-) -> Iterator[ApacheCluster]:
-    """A cluster of Apache Kafka for as long as the `with` block runs.
+    processes: bool = False,
+) -> Iterator[PlannedCluster]:
+    """A cluster for as long as the `with` block runs.
 
         with lossless.cluster(brokers=3) as kafka:
             producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
             kafka.kill(kafka.leader_of("orders", 0))
 
-    Its data is kept in `data` if that is given, and thrown away with the cluster if not.
+    Its brokers are a part of this process, which is quickest, or with `processes` have one each,
+    which can be paused; Apache Kafka (`kafka="apache"`) always does. Its data is kept in `data` if
+    that is given, and thrown away with the cluster if not.
     """
-    from lossless.engines.apache.start import ApacheEngine  # confluent-kafka, psutil: on use
-
-    started = ApacheEngine().start(
+    started = _start(
+        kafka,
         ClusterSpec(
             brokers=brokers,
             controllers=controllers,
             racks=tuple(racks),
             config=dict(config or {}),
             data=Path(data) if data is not None else None,
-        )
+        ),
+        processes=processes,
     )
     try:
         yield started
     finally:
         started.stop()
+
+
+def _start(kafka: str, spec: ClusterSpec, *, processes: bool) -> PlannedCluster:
+    if kafka not in ("embedded", "apache"):
+        raise BadInput(f"kafka={kafka!r}: an engine is `embedded` or `apache`")
+    if kafka == "embedded" and not processes:
+        from lossless.engines.local.in_process import InProcessCluster  # kio, uvloop: on use
+
+        return InProcessCluster(spec)
+    from lossless.engines.local.start import LocalEngine  # confluent-kafka, psutil: on use
+
+    return LocalEngine(kafka).start(spec)

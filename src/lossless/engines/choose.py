@@ -12,6 +12,7 @@ from lossless.engines.interface import Cluster
 from lossless.engines.metadata import read_metadata
 from lossless.errors import BadInput, Unavailable
 
+ENGINES = ("embedded", "apache")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+):\d{1,5}")
 
 
@@ -20,10 +21,10 @@ def connect(kafka: str | None, contract: Contract | None, *, data: Path | None =
     client = dict(contract.cluster.client) if contract else {}
     if kafka is not None:
         check_choice(kafka)
-    if kafka is not None and kafka != "apache":
+    if kafka is not None and kafka not in ENGINES:
         # Where to connect is said; how to be let in still stands in the contract.
         client["bootstrap.servers"] = kafka
-    if kafka != "apache" and client.get("bootstrap.servers"):
+    if kafka not in ENGINES and client.get("bootstrap.servers"):
         read_metadata(client)
         return ExternalCluster(client)
     place = home(contract.folder if contract else None)
@@ -34,18 +35,20 @@ def connect(kafka: str | None, contract: Contract | None, *, data: Path | None =
             hint="start one with `lossless up --detach`"
             + ("" if kafka else ", or name an address with --kafka or in the contract"),
         )
+    if kafka is not None and running.plan.engine != kafka:
+        raise BadInput(
+            f"--kafka {kafka}: the cluster that runs here is {running.plan.engine}",
+            hint="leave the option out, or stop that cluster with `lossless down`",
+        )
     return running
 
 
 def check_choice(kafka: str) -> None:
-    """`apache`, or an address (`host:port`, several with commas)."""
-    if kafka == "embedded":
+    """An engine's name, or an address (`host:port`, several with commas)."""
+    if kafka in ENGINES:
+        return
+    if not all(_ADDRESS.fullmatch(part.strip()) for part in kafka.split(",")):
         raise BadInput(
-            "--kafka embedded: this release has no embedded Kafka",
-            hint="use --kafka apache, or an address",
-        )
-    if kafka != "apache" and not all(_ADDRESS.fullmatch(part.strip()) for part in kafka.split(",")):
-        raise BadInput(
-            f"--kafka {kafka} is neither `apache` nor an address",
+            f"--kafka {kafka} is neither `embedded`, `apache` nor an address",
             hint="an address is host:port, several are separated by commas",
         )

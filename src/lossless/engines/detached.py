@@ -10,8 +10,8 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from lossless.engines.apache.cluster import ApacheCluster
-from lossless.engines.apache.state import read_state
+from lossless.engines.local.cluster import LocalCluster
+from lossless.engines.local.state import read_state
 from lossless.errors import Unavailable
 
 _FOLDER, _FILE = ".lossless", "cluster.json"
@@ -42,11 +42,11 @@ def forget(home: Path, data: Path) -> None:
         home.rmdir()
 
 
-def find_cluster(home: Path, data: Path | None = None) -> ApacheCluster | None:
+def find_cluster(home: Path, data: Path | None = None) -> LocalCluster | None:
     """The cluster in `data`, or the one noted: started and not stopped, even if all of it died."""
     folder = data.absolute() if data else _noted(home)
     state = read_state(folder) if folder else None
-    return ApacheCluster(folder) if folder and state and state.processes else None
+    return LocalCluster(folder) if folder and state and state.processes else None
 
 
 def _noted(home: Path) -> Path | None:

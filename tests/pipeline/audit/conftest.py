@@ -12,11 +12,11 @@ from lossless.pipeline.audit.auditor import Audited
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lossless.engines.apache.cluster import ApacheCluster
+    from lossless.engines.local.planned import PlannedCluster
 
 
 @pytest.fixture(scope="session")
-def client_settings(lossless_cluster: ApacheCluster) -> Mapping[str, str]:
+def client_settings(lossless_cluster: PlannedCluster) -> Mapping[str, str]:
     return lossless_cluster.client_settings
 
 

@@ -8,13 +8,16 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from lossless.engines.apache import process
-from lossless.engines.apache.cluster import START_S_MAX, ApacheCluster
-from lossless.engines.apache.logs import LogTail
-from lossless.engines.apache.plan import Node, Plan, check_ports_free, check_spec, make_plan
-from lossless.engines.apache.probe import active_controller, lists
-from lossless.engines.apache.process import Identity
-from lossless.engines.apache.state import (
+from lossless.engines.interface import ClusterSpec
+from lossless.engines.local import process
+from lossless.engines.local.cluster import LocalCluster
+from lossless.engines.local.logs import LogTail
+from lossless.engines.local.plan import Node, Plan, check_ports_free, check_spec, make_plan
+from lossless.engines.local.planned import START_S_MAX
+from lossless.engines.local.probe import active_controller, lists
+from lossless.engines.local.process import Identity
+from lossless.engines.local.software import SOFTWARE
+from lossless.engines.local.state import (
     State,
     locked,
     node_folder,
@@ -23,10 +26,11 @@ from lossless.engines.apache.state import (
     remove_nodes,
     write_state,
 )
-from lossless.engines.interface import ClusterSpec
 from lossless.engines.signals import uninterrupted
 from lossless.engines.waiting import wait_until
 from lossless.errors import BadInput
+
+DEFAULT_ENGINE = "embedded"
 
 Report = Callable[[str], None]
 
@@ -35,34 +39,49 @@ def _silent(_: str) -> None:
     """Nobody wants to know."""
 
 
-class ApacheEngine:
-    def start(self, spec: ClusterSpec) -> ApacheCluster:
+class LocalEngine:
+    def __init__(self, engine: str = DEFAULT_ENGINE) -> None:
+        self._engine = engine
+
+    def start(self, spec: ClusterSpec) -> LocalCluster:
         if spec.data is not None:
-            return start_cluster(spec, spec.data.absolute(), temporary=False)
+            folder = spec.data.absolute()
+            return start_cluster(spec, folder, engine=self._engine, temporary=False)
         folder = Path(tempfile.mkdtemp(prefix="lossless-kafka-"))
         try:
-            return start_cluster(spec, folder, temporary=True)
+            return start_cluster(spec, folder, engine=self._engine, temporary=True)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
 
 def start_cluster(
-    spec: ClusterSpec, folder: Path, *, temporary: bool, report: Report = _silent
-) -> ApacheCluster:
+    spec: ClusterSpec,
+    folder: Path,
+    *,
+    engine: str = DEFAULT_ENGINE,
+    temporary: bool,
+    report: Report = _silent,
+) -> LocalCluster:
     """Returns when clients can connect to every broker; otherwise nothing is left running."""
     check_spec(spec)
-    jvm = process.jvm_command()  # may fetch jars: nothing is written and no lock held meanwhile
+    software = SOFTWARE[engine]
+    command = software.command()  # may fetch jars: nothing is written and no lock held meanwhile
     with locked(folder):
         before = read_state(folder)
         if before is not None and any(map(process.is_alive, before.processes.values())):
             raise BadInput(
                 f"a cluster is already running in {folder}", hint="lossless down stops it"
             )
-        plan = _plan(spec, folder, before, temporary=temporary)
+        plan = _plan(spec, folder, before, engine=engine, temporary=temporary)
+        if plan.is_open_to_others:
+            report(
+                f"warning: whoever reaches {plan.host} may read and change everything; "
+                "security.inter.broker.protocol = SASL_SSL or SASL_PLAINTEXT asks who they are"
+            )
         started: dict[int, Identity] = {}
         try:
-            _start_nodes(plan, folder, jvm, started, report)
+            _start_nodes(plan, folder, command, started, report)
         except BaseException:
             with uninterrupted():
                 for identity in started.values():
@@ -72,17 +91,24 @@ def start_cluster(
                 else:
                     write_state(folder, State(plan=before.plan))
             raise
-    return ApacheCluster(folder)
+    return LocalCluster(folder)
 
 
-def _plan(spec: ClusterSpec, folder: Path, before: State | None, *, temporary: bool) -> Plan:
+def _plan(
+    spec: ClusterSpec, folder: Path, before: State | None, *, engine: str, temporary: bool
+) -> Plan:
     if before is not None and before.plan.temporary:
         remove_nodes(before.plan, folder)  # what a crash of the machine left behind
         before = None
     if before is None:
-        return make_plan(spec, temporary=temporary)
+        return make_plan(spec, engine=engine, temporary=temporary)
     plan = before.plan
-    wanted = make_plan(spec, temporary=temporary)
+    if plan.engine != engine:
+        raise BadInput(
+            f"{folder} holds a cluster of the engine {plan.engine}, not {engine}",
+            hint=f"use --kafka {plan.engine}, or choose another folder",
+        )
+    wanted = make_plan(spec, engine=engine, temporary=temporary)
     if [_shape(node) for node in plan.nodes] != [_shape(node) for node in wanted.nodes]:
         raise BadInput(
             f"{folder} holds a cluster of {len(plan.brokers)} brokers "
@@ -101,21 +127,24 @@ def _described(node: Node) -> str:
 
 
 def _start_nodes(
-    plan: Plan, folder: Path, jvm: Sequence[str], started: dict[int, Identity], report: Report
+    plan: Plan, folder: Path, command: Sequence[str], started: dict[int, Identity], report: Report
 ) -> None:
+    software = SOFTWARE[plan.engine]
     tails = {}
     for node in plan.nodes:
         check_ports_free(node)
         place = node_folder(folder, node)
         tails[node.id] = LogTail(place)
         process.write_node_folder(place, plan.properties(node, place))
+        software.write_files(place)
     report("preparing the data folders")
-    _format(plan, folder, jvm, tails)
+    _format(plan, folder, command, tails)
     report(f"starting {len(plan.nodes)} processes")
     state = State(plan=plan)
     for node in plan.nodes:
         with uninterrupted():
-            started[node.id] = process.start(jvm, node_folder(folder, node))
+            place = node_folder(folder, node)
+            started[node.id] = process.start(software.start_command(command, place), place)
             # Written at once: if we are killed now, `down` still finds what runs.
             state = state.with_process(node.id, started[node.id])
             write_state(folder, state)
@@ -139,18 +168,20 @@ def _start_nodes(
         )
 
 
-def _format(plan: Plan, folder: Path, jvm: Sequence[str], tails: Mapping[int, LogTail]) -> None:
+def _format(plan: Plan, folder: Path, command: Sequence[str], tails: Mapping[int, LogTail]) -> None:
     running = {}
     try:
         for node in plan.nodes:
             place = node_folder(folder, node)
-            with uninterrupted():
-                running[node] = process.format_storage(jvm, place, plan.cluster_id)
-        for node, tool in running.items():
-            if tool.wait() != 0:
+            tool = SOFTWARE[plan.engine].format_command(command, place, plan.cluster_id)
+            if tool is not None:
+                with uninterrupted():
+                    running[node] = process.format_storage(tool, place)
+        for node, formatting in running.items():
+            if formatting.wait() != 0:
                 raise tails[node.id].failure(node.name)
     finally:
         with uninterrupted():
-            for tool in running.values():
-                tool.kill()
-                tool.wait()
+            for formatting in running.values():
+                formatting.kill()
+                formatting.wait()

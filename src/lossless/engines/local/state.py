@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lossless.engines.apache.plan import Node, Plan
-from lossless.engines.apache.process import Identity
+from lossless.engines.local.plan import Node, Plan
+from lossless.engines.local.process import Identity
 from lossless.errors import Unavailable
 
 _FILE = "cluster.json"
@@ -56,6 +56,7 @@ def write_state(folder: Path, state: State) -> None:
     """Replaced in one step: a reader sees the old or the new, and so does whoever comes after a
     crash."""
     part = folder / f"{_FILE}.part"
+    part.touch(mode=0o600)  # passwords may stand in it
     part.write_text(json.dumps(dataclasses.asdict(state), indent=2) + "\n")
     part.rename(folder / _FILE)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from lossless.errors import BadInput, LosslessError, Unavailable
 
 _FILES = ("format.log", "output.log", "server.log")
-_CAUSE = re.compile(r"(?P<kind>\w*(?:Exception|Error)): (?P<why>.+)")
+_CAUSE = re.compile(r"(?P<kind>\w*(?:Exception|Error)|InvalidSetting): (?P<why>.+)")
+_SETTINGS = ("ConfigException", "InvalidSetting")
 
 
 class LogTail:
@@ -22,7 +23,7 @@ class LogTail:
         lines = self._lines()
         for line in lines:  # the first is the cause; those that follow came of it
             if match := _CAUSE.search(line):
-                kind = BadInput if match["kind"] == "ConfigException" else Unavailable
+                kind = BadInput if match["kind"] in _SETTINGS else Unavailable
                 return kind(f"{name} did not start: {match['why'].strip()}")
         return Unavailable(f"{name} did not start", hint="\n".join(lines[-3:]) or None)
 

@@ -1,4 +1,4 @@
-"""What a cluster of Apache Kafka consists of: nodes with their roles, ports and settings.
+"""What a cluster on this machine consists of: nodes with their roles, ports and settings.
 
 Decided once, when the cluster is created, and kept in its folder: a broker that comes back has the
 address it had, so that clients find it again.
@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lossless.engines.interface import ClusterSpec
+from lossless.engines.local import security
+from lossless.engines.local.software import SOFTWARE
 from lossless.errors import BadInput, Unavailable
 
 BROKERS_MAX = 16  # a broker takes 350 MB of memory
@@ -74,6 +76,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
+    engine: str  # embedded | apache
     cluster_id: str
     host: str
     nodes: Sequence[Node]
@@ -91,40 +94,38 @@ class Plan:
     def address(self, node: Node) -> str:
         return f"{self.host}:{node.port if node.is_broker else node.controller_port}"
 
+    @property
+    def is_local(self) -> bool:
+        return self.host in (LOOPBACK, "localhost")
+
+    @property
+    def is_open_to_others(self) -> bool:
+        return not (self.is_local or security.has_authentication(self.config))
+
     def properties(self, node: Node, folder: Path) -> dict[str, str]:
         """The node's server.properties; the user's settings win over our defaults."""
-        replicas = str(min(3, len(self.brokers)))
-        acknowledging = str(min(2, len(self.brokers)))
+        software = SOFTWARE[self.engine]
+        protocol = security.protocol_of(self.config).name
         settings = {
-            # Small clusters on one machine: fewer internal partitions, groups that start at once.
-            "default.replication.factor": replicas,
-            "group.initial.rebalance.delay.ms": "0",
-            "offsets.topic.num.partitions": "8",
-            "offsets.topic.replication.factor": replicas,
-            "share.coordinator.state.topic.min.isr": acknowledging,
-            "share.coordinator.state.topic.num.partitions": "8",
-            "share.coordinator.state.topic.replication.factor": replicas,
-            "transaction.state.log.min.isr": acknowledging,
-            "transaction.state.log.num.partitions": "8",
-            "transaction.state.log.replication.factor": replicas,
-            **self._heartbeat(),
-            **self.config,
+            **software.defaults(self.config, len(self.brokers)),
+            **security.broker_settings(self.config),
             "process.roles": node.role.replace("+", ","),
             "node.id": str(node.id),
             "log.dirs": str(folder / "data"),
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": ",".join(
-                f"{voter.id}@{LOOPBACK}:{voter.controller_port}" for voter in self.controllers
+                f"{self.voter(node)}@{LOOPBACK}:{node.controller_port}" for node in self.controllers
             ),
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": f"{protocol}:{protocol},CONTROLLER:PLAINTEXT",
         }
+        settings.pop("security.inter.broker.protocol", None)  # the listener's name says it
         listeners = []
         if node.is_broker:
             # Reachable from elsewhere only when an address of elsewhere is advertised.
-            bind = LOOPBACK if self.host in (LOOPBACK, "localhost") else "0.0.0.0"
-            listeners.append(f"PLAINTEXT://{bind}:{node.port}")
-            settings["advertised.listeners"] = f"PLAINTEXT://{self.host}:{node.port}"
-            settings["inter.broker.listener.name"] = "PLAINTEXT"
+            bind = LOOPBACK if self.is_local else "0.0.0.0"
+            listeners.append(f"{protocol}://{bind}:{node.port}")
+            settings["advertised.listeners"] = f"{protocol}://{self.host}:{node.port}"
+            settings["inter.broker.listener.name"] = protocol
         if node.is_controller:
             listeners.append(f"CONTROLLER://{LOOPBACK}:{node.controller_port}")
         settings["listeners"] = ",".join(listeners)
@@ -132,16 +133,16 @@ class Plan:
             settings["broker.rack"] = node.rack
         return settings
 
-    def _heartbeat(self) -> dict[str, str]:
-        """A shorter session needs more frequent heartbeats; Kafka does not derive one from it."""
-        session = self.config.get("broker.session.timeout.ms", "")
-        if not session.isdecimal():
-            return {}
-        return {"broker.heartbeat.interval.ms": str(max(1, int(session) // 5))}
+    def voter(self, node: Node) -> int:
+        return SOFTWARE[self.engine].voter(node.id, is_broker=node.is_broker)
+
+    def node_of_voter(self, voter: int) -> int:
+        return next(node.id for node in self.controllers if self.voter(node) == voter)
 
 
-def make_plan(spec: ClusterSpec, *, temporary: bool) -> Plan:
+def make_plan(spec: ClusterSpec, *, engine: str, temporary: bool) -> Plan:
     check_spec(spec)
+    security.check_security(spec.config, engine)
     # Two controllers of two would both be needed: one is more robust than that.
     voters = 0 if spec.controllers else (3 if spec.brokers >= 3 else 1)
     with contextlib.ExitStack() as held:
@@ -162,6 +163,7 @@ def make_plan(spec: ClusterSpec, *, temporary: bool) -> Plan:
             for number in range(FIRST_CONTROLLER, FIRST_CONTROLLER + spec.controllers)
         ]
     return Plan(
+        engine=engine,
         cluster_id=_cluster_id(),
         host=spec.advertised_host,
         nodes=nodes,

@@ -1,4 +1,4 @@
-"""Faults on Apache Kafka: each is injected, then looked for, and the finding is the evidence."""
+"""Faults on a cluster: each is injected, then looked for, and the finding is the evidence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lossless.engines.waiting import wait_until
 from lossless.errors import BadInput, Unavailable
 
 if TYPE_CHECKING:
-    from lossless.engines.apache.cluster import ApacheCluster
+    from lossless.engines.local.planned import PlannedCluster
 
 # A controller notices a dead broker when its session ends: 9 s unless configured otherwise.
 ELECTION_S_MAX = 60.0
@@ -27,22 +27,24 @@ _OUT_OF_REACH: Mapping[FaultKind, str] = {
 }
 
 
-def inject(cluster: ApacheCluster, fault: Fault) -> Fired | Unsupported:
+def inject(cluster: PlannedCluster, fault: Fault) -> Fired | Unsupported:
     action = _ACTIONS.get(fault.kind)
+    if action is None and cluster.plan.engine == "embedded":
+        action = _OF_OURS.get(fault.kind)
     if action is None:
         why = _OUT_OF_REACH.get(fault.kind, "it strikes clients or sinks, not brokers")
         return Unsupported(fault=fault, why=why)
     return Fired(fault=fault, evidence=action(cluster, fault))
 
 
-def _broker(cluster: ApacheCluster, fault: Fault) -> int:
+def _broker(cluster: PlannedCluster, fault: Fault) -> int:
     if fault.broker is None:
         known = ", ".join(str(node.id) for node in cluster.plan.brokers)
         raise BadInput(f"{fault.kind} strikes one broker", hint=f"choose one of {known}")
     return fault.broker
 
 
-def _leader_crash(cluster: ApacheCluster, fault: Fault) -> str:
+def _leader_crash(cluster: PlannedCluster, fault: Fault) -> str:
     if fault.topic is None:
         raise BadInput(f"{fault.kind} strikes the leader of a partition: name a topic")
     partition = fault.partition or 0
@@ -68,7 +70,7 @@ def _leader_crash(cluster: ApacheCluster, fault: Fault) -> str:
     return f"{evidence}; {name} is led by broker {successor} now"
 
 
-def _controller_crash(cluster: ApacheCluster, _: Fault) -> str:
+def _controller_crash(cluster: PlannedCluster, _: Fault) -> str:
     active = cluster.controller()
     evidence = cluster.kill(active).evidence
     voters = len(cluster.plan.controllers)
@@ -88,7 +90,7 @@ def _controller_crash(cluster: ApacheCluster, _: Fault) -> str:
     return f"{evidence}; controller {successor} is active now"
 
 
-def _rolling_restart(cluster: ApacheCluster, _: Fault) -> str:
+def _rolling_restart(cluster: PlannedCluster, _: Fault) -> str:
     for node in cluster.plan.brokers:
         cluster.restart(node.id)
         if not wait_until(lambda: _in_sync(cluster), timeout_s=IN_SYNC_S_MAX):
@@ -100,13 +102,13 @@ def _rolling_restart(cluster: ApacheCluster, _: Fault) -> str:
     return f"{count} brokers restarted in turn, all replicas in sync after each"
 
 
-def _in_sync(cluster: ApacheCluster) -> bool:
+def _in_sync(cluster: PlannedCluster) -> bool:
     with suppress(Unavailable):
         return cluster.in_sync()
     return False
 
 
-_ACTIONS: Mapping[FaultKind, Callable[[ApacheCluster, Fault], str]] = {
+_ACTIONS: Mapping[FaultKind, Callable[[PlannedCluster, Fault], str]] = {
     FaultKind.BROKER_CRASH: lambda c, f: c.kill(_broker(c, f)).evidence,
     FaultKind.BROKER_PAUSE: lambda c, f: c.pause(_broker(c, f)).evidence,
     FaultKind.BROKER_RESUME: lambda c, f: c.resume(_broker(c, f)).evidence,
@@ -115,4 +117,20 @@ _ACTIONS: Mapping[FaultKind, Callable[[ApacheCluster, Fault], str]] = {
     FaultKind.LEADER_CRASH: _leader_crash,
     FaultKind.CONTROLLER_CRASH: _controller_crash,
     FaultKind.ROLLING_RESTART: _rolling_restart,
+}
+
+
+def _partition(cluster: PlannedCluster, fault: Fault) -> str:
+    broker = _broker(cluster, fault)
+    if fault.other is None:
+        return cluster.isolate(broker).evidence
+    return cluster.cut(broker, fault.other).evidence
+
+
+# What only brokers of this package can bring upon themselves.
+_OF_OURS: Mapping[FaultKind, Callable[[PlannedCluster, Fault], str]] = {
+    FaultKind.NETWORK_PARTITION: _partition,
+    FaultKind.NETWORK_MEND: lambda c, _: c.mend().evidence,
+    FaultKind.DISK_FULL: lambda c, f: c.fill_disk(_broker(c, f)).evidence,
+    FaultKind.DISK_SLOW: lambda c, f: c.slow_disk(_broker(c, f), f.delay_ms).evidence,
 }

@@ -20,12 +20,14 @@ from topics import create_topic, produce
 QUICK = {"broker.session.timeout.ms": "1000"}
 
 
+@pytest.mark.parametrize("engine", ["embedded", "apache"])
 def test_two_of_three_brokers_die_and_the_third_serves_on_then_all_come_back(
-    tmp_path: Path,
+    engine: str, tmp_path: Path
 ) -> None:
     records = [(0, None, b"%d" % number) for number in range(10)]
     racks = ["a", "b", "c"]
-    with cluster(brokers=3, controllers=1, racks=racks, config=QUICK, data=tmp_path) as kafka:
+    shape = {"kafka": engine, "brokers": 3, "controllers": 1, "racks": racks, "processes": True}
+    with cluster(**shape, config=QUICK, data=tmp_path) as kafka:  # type: ignore[arg-type]
         address = kafka.bootstrap_servers
         assert kafka.controller() == 101
         roles = {row.broker: row.role for row in kafka.status()}
@@ -47,23 +49,22 @@ def test_two_of_three_brokers_die_and_the_third_serves_on_then_all_come_back(
 
     with (
         pytest.raises(BadInput, match="holds a cluster of 3 brokers"),
-        cluster(brokers=1, data=tmp_path),
+        cluster(kafka=engine, brokers=1, data=tmp_path, processes=True),
     ):
         pytest.fail("it started")
 
     port = int(address.split(",")[0].rpartition(":")[2])
-    same = f"brokers=3, controllers=1, racks=['a', 'b', 'c'], data={str(tmp_path)!r}"
     with (
         socket.create_server(("127.0.0.1", port)),
         pytest.raises(Unavailable, match=f"port {port} of broker 1 is taken"),
-        cluster(brokers=3, controllers=1, racks=racks, data=tmp_path),
+        cluster(**shape, data=tmp_path),  # type: ignore[arg-type]
     ):
         pytest.fail("it started")
 
     # Another process finds what this one left.
     program = (
         "from lossless.engines import cluster; from reading import read_all\n"
-        f"with cluster({same}) as kafka:\n"
+        f"with cluster(**{shape!r}, data={str(tmp_path)!r}) as kafka:\n"
         "    print(kafka.bootstrap_servers)\n"
         "    print(len(read_all(kafka.bootstrap_servers, 'kept', partitions=1)))\n"
     )

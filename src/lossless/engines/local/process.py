@@ -1,10 +1,8 @@
-"""One JVM of Kafka's: started in a session of its own, recognised by pid and start time."""
+"""One process of a cluster: started in a session of its own, recognised by pid and start time."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import shlex
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -14,33 +12,10 @@ from pathlib import Path
 import psutil
 
 from lossless.engines.waiting import wait_until
-from lossless.jars import jars
-from lossless.jars.java import java
 
 # A pid is used again one day; never within this time of the first start. Not zero, because the
 # system computes start times from the clock, which may be corrected.
 _SAME_START_S = 2.0
-
-# A lab cluster is started often and lives briefly: the first compiler and the simplest collector
-# make brokers start sooner. Kafka's own environment variables replace them.
-_HEAP = "-Xmx512m"
-_PERFORMANCE = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-
-_LOG4J = """\
-appender.file.type = RollingFile
-appender.file.name = file
-appender.file.fileName = ${sys:lossless.log}/server.log
-appender.file.filePattern = ${sys:lossless.log}/server.log.%i
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = [%d{ISO8601}] %p %m (%c{1})%n
-appender.file.policies.type = Policies
-appender.file.policies.size.type = SizeBasedTriggeringPolicy
-appender.file.policies.size.size = 20MB
-appender.file.strategy.type = DefaultRolloverStrategy
-appender.file.strategy.max = 3
-rootLogger.level = INFO
-rootLogger.appenderRef.file.ref = file
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,36 +30,18 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 def write_node_folder(folder: Path, properties: Mapping[str, str]) -> None:
     (folder / "log").mkdir(parents=True, exist_ok=True)
-    (folder / "log4j2.properties").write_text(_LOG4J)
-    (folder / "server.properties").write_text(
+    properties_file = folder / "server.properties"
+    properties_file.touch(mode=0o600)  # passwords may stand in it
+    properties_file.write_text(
         "".join(f"{name}={_escaped(value)}\n" for name, value in sorted(properties.items()))
     )
 
 
-def jvm_command() -> list[str]:
-    """Java with Kafka on its class path. Raises when either is not to be had."""
-    return [
-        str(java()),
-        *shlex.split(os.environ.get("KAFKA_HEAP_OPTS", _HEAP)),
-        *shlex.split(os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS", _PERFORMANCE)),
-        "-Djava.awt.headless=true",
-        *("-cp", os.pathsep.join(str(path) for path in jars("kafka"))),
-    ]
-
-
-def format_storage(jvm: Sequence[str], folder: Path, cluster_id: str) -> subprocess.Popen[bytes]:
-    """Kafka's own tool lays the data folder out; it says what is wrong in log/format.log."""
+def format_storage(command: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
+    """What is wrong stands in log/format.log."""
     with (folder / "log" / "format.log").open("wb") as output:
         return subprocess.Popen(
-            [
-                *jvm,
-                *_logging(folder),
-                "kafka.tools.StorageTool",
-                "format",
-                "--ignore-formatted",
-                *("--cluster-id", cluster_id),
-                *("--config", str(folder / "server.properties")),
-            ],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -92,11 +49,11 @@ def format_storage(jvm: Sequence[str], folder: Path, cluster_id: str) -> subproc
         )
 
 
-def start(jvm: Sequence[str], folder: Path) -> Identity:
+def start(command: Sequence[str], folder: Path) -> Identity:
     """In a session of its own: it survives the terminal, and Ctrl-C reaches us alone."""
     with (folder / "log" / "output.log").open("ab") as output:
         child = subprocess.Popen(
-            [*jvm, *_logging(folder), "kafka.Kafka", str(folder / "server.properties")],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -154,6 +111,11 @@ def terminate(identity: Identity, *, timeout_s: float) -> bool:
     return False
 
 
+def send_user_signal(identity: Identity) -> None:
+    """There is something to read in the node's folder."""
+    _signal(identity, signal.SIGUSR1)
+
+
 def pause(identity: Identity) -> bool:
     _signal(identity, signal.SIGSTOP)
     return wait_until(lambda: state(identity) == "paused", timeout_s=10)
@@ -185,13 +147,6 @@ def _process(identity: Identity | None) -> psutil.Process | None:
     except psutil.NoSuchProcess:
         return None
     return process if same else None
-
-
-def _logging(folder: Path) -> list[str]:
-    return [
-        f"-Dlossless.log={folder / 'log'}",
-        f"-Dlog4j2.configurationFile={(folder / 'log4j2.properties').as_uri()}",
-    ]
 
 
 def _escaped(value: str) -> str:

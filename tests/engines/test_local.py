@@ -1,4 +1,5 @@
-"""Three real brokers: what is acknowledged survives every fault that the engine can inject."""
+"""Three brokers in processes, of both kinds: what is acknowledged survives every fault that can be
+injected."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from reading import read_all
 
 from lossless.contract.faults import Fault, FaultKind, Fired, Unsupported
 from lossless.engines import cluster
-from lossless.engines.apache.cluster import ApacheCluster
+from lossless.engines.local.planned import PlannedCluster
 from lossless.engines.waiting import wait_until
 from lossless.errors import BadInput, Unavailable
 from lossless.jars import jars
@@ -20,23 +21,35 @@ from lossless.jars.java import java
 from topics import create_topic, produce
 
 
+@pytest.fixture(scope="module", params=["embedded", "apache"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def running(engine: str) -> Iterator[PlannedCluster]:
+    quick = {"broker.session.timeout.ms": "1000"}
+    with cluster(kafka=engine, brokers=3, config=quick, processes=True) as started:
+        yield started
+
+
 @pytest.fixture
-def kafka(lossless_cluster: ApacheCluster) -> Iterator[ApacheCluster]:
+def kafka(running: PlannedCluster) -> Iterator[PlannedCluster]:
     """The shared cluster, handed back whole."""
-    yield lossless_cluster
-    for row in lossless_cluster.status():
+    yield running
+    for row in running.status():
         if row.state == "paused":
-            lossless_cluster.resume(row.broker)
+            running.resume(row.broker)
         if row.state == "dead":
-            lossless_cluster.restart(row.broker)
-    assert wait_until(lossless_cluster.in_sync, timeout_s=60)
+            running.restart(row.broker)
+    assert wait_until(running.in_sync, timeout_s=60)
 
 
-def states(kafka: ApacheCluster) -> dict[int, str]:
+def states(kafka: PlannedCluster) -> dict[int, str]:
     return {row.broker: row.state for row in kafka.status()}
 
 
-def fire(kafka: ApacheCluster, kind: FaultKind, **target: int | str) -> str:
+def fire(kafka: PlannedCluster, kind: FaultKind, **target: int | str) -> str:
     fired = kafka.inject(Fault(kind=kind, **target))  # type: ignore[arg-type]
     assert isinstance(fired, Fired)
     return fired.evidence
@@ -46,7 +59,7 @@ def numbered(start: int, end: int) -> list[tuple[int, bytes | None, bytes | None
     return [(0, None, b"%d" % number) for number in range(start, end)]
 
 
-def test_every_broker_is_listed_and_one_controller_is_active(kafka: ApacheCluster) -> None:
+def test_every_broker_is_listed_and_one_controller_is_active(kafka: PlannedCluster) -> None:
     assert set(kafka.metadata().brokers) == {1, 2, 3}
     assert kafka.controller() in (1, 2, 3)
     assert states(kafka) == {1: "running", 2: "running", 3: "running"}
@@ -54,7 +67,7 @@ def test_every_broker_is_listed_and_one_controller_is_active(kafka: ApacheCluste
 
 
 def test_another_broker_leads_after_the_leader_was_killed_and_nothing_is_lost(
-    kafka: ApacheCluster,
+    kafka: PlannedCluster,
 ) -> None:
     create_topic(kafka.bootstrap_servers, "leader", partitions=1)
     produce(kafka.bootstrap_servers, "leader", numbered(0, 100))
@@ -76,7 +89,7 @@ def test_another_broker_leads_after_the_leader_was_killed_and_nothing_is_lost(
 
 
 def test_a_paused_broker_loses_its_session_and_comes_back_when_resumed(
-    kafka: ApacheCluster,
+    kafka: PlannedCluster,
 ) -> None:
     follower = next(broker for broker in (1, 2, 3) if broker != kafka.controller())
     assert "is stopped (SIGSTOP)" in fire(kafka, FaultKind.BROKER_PAUSE, broker=follower)
@@ -87,7 +100,7 @@ def test_a_paused_broker_loses_its_session_and_comes_back_when_resumed(
     assert wait_until(lambda: follower in kafka.metadata().brokers, timeout_s=30)
 
 
-def test_another_controller_takes_over_when_the_active_one_is_killed(kafka: ApacheCluster) -> None:
+def test_another_controller_takes_over_when_the_active_one_is_killed(kafka: PlannedCluster) -> None:
     active = kafka.controller()
     evidence = fire(kafka, FaultKind.CONTROLLER_CRASH)
     assert kafka.controller() != active
@@ -95,7 +108,7 @@ def test_another_controller_takes_over_when_the_active_one_is_killed(kafka: Apac
     assert states(kafka)[active] == "dead"
 
 
-def test_a_rolling_restart_replaces_every_process_and_loses_nothing(kafka: ApacheCluster) -> None:
+def test_a_rolling_restart_replaces_every_process_and_loses_nothing(kafka: PlannedCluster) -> None:
     create_topic(kafka.bootstrap_servers, "rolling", partitions=3, min_insync_replicas="2")
     produce(kafka.bootstrap_servers, "rolling", numbered(0, 50))
     before = {row.pid for row in kafka.status()}
@@ -105,7 +118,7 @@ def test_a_rolling_restart_replaces_every_process_and_loses_nothing(kafka: Apach
     assert len(read_all(kafka.bootstrap_servers, "rolling", partitions=3)) == 50
 
 
-def test_a_stopped_broker_ends_in_order(kafka: ApacheCluster) -> None:
+def test_a_stopped_broker_ends_in_order(kafka: PlannedCluster) -> None:
     assert "ended in order" in fire(kafka, FaultKind.BROKER_STOP, broker=3)
     assert states(kafka)[3] == "dead"
     with pytest.raises(Unavailable, match="broker 3 is not running"):
@@ -113,17 +126,20 @@ def test_a_stopped_broker_ends_in_order(kafka: ApacheCluster) -> None:
 
 
 def test_what_cannot_be_done_to_processes_is_unsupported_and_says_why(
-    kafka: ApacheCluster,
+    kafka: PlannedCluster,
 ) -> None:
-    for kind in (FaultKind.POWER_LOSS, FaultKind.NETWORK_PARTITION, FaultKind.DRIVER_CRASH):
-        answer = kafka.inject(Fault(kind=kind))
+    beyond = [FaultKind.POWER_LOSS, FaultKind.DRIVER_CRASH]
+    if kafka.plan.engine == "apache":
+        beyond += [FaultKind.NETWORK_PARTITION, FaultKind.DISK_FULL, FaultKind.DISK_SLOW]
+    for kind in beyond:
+        answer = kafka.inject(Fault(kind=kind, broker=1))
         assert isinstance(answer, Unsupported)
         assert answer.why
     assert set(states(kafka).values()) == {"running"}
 
 
 def test_a_target_that_is_not_there_is_refused_and_the_ones_there_are_named(
-    kafka: ApacheCluster,
+    kafka: PlannedCluster,
 ) -> None:
     with pytest.raises(BadInput, match="no broker 9") as raised:
         kafka.kill(9)
@@ -135,7 +151,7 @@ def test_a_target_that_is_not_there_is_refused_and_the_ones_there_are_named(
     assert "nowhere" not in kafka.metadata().topics  # looking must not create
 
 
-def test_kafkas_own_tools_run_on_the_jars_that_are_kept(kafka: ApacheCluster) -> None:
+def test_kafkas_own_tools_run_on_the_jars_that_are_kept(kafka: PlannedCluster) -> None:
     """What was left out of Kafka's list of jars is needed by none of them."""
     create_topic(kafka.bootstrap_servers, "tools", partitions=1)
     server = ["--bootstrap-server", kafka.bootstrap_servers]
@@ -168,17 +184,24 @@ def test_kafkas_own_tools_run_on_the_jars_that_are_kept(kafka: ApacheCluster) ->
     for tool, (_, answer) in calls.items():
         assert answer in outputs[tool], (tool, outputs[tool])
     said = outputs["MetadataQuorumCommand"].split("LeaderId:")[1].split()[0]
-    assert int(said) == kafka.controller()
+    assert kafka.plan.node_of_voter(int(said)) == kafka.controller()
 
 
-def test_a_setting_that_kafka_refuses_leaves_nothing_running(
+def test_a_setting_that_is_refused_leaves_nothing_running(
+    engine: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     data = tmp_path_factory.mktemp("refused")
     before = {child.pid for child in psutil.Process().children()}
     with (
         pytest.raises(BadInput, match=r"broker 1 did not start: .*num.partitions"),
-        cluster(brokers=1, config={"num.partitions": "many"}, data=data),
+        cluster(
+            kafka=engine,
+            brokers=1,
+            config={"num.partitions": "many"},
+            data=data,
+            processes=True,
+        ),
     ):
         pytest.fail("it started")
     assert {child.pid for child in psutil.Process().children()} == before

@@ -1,0 +1,17 @@
+"""`lossless isolate`: a broker that hears nothing of the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lossless.cli.cluster import location_options, running_cluster
+
+
+@click.command()
+@click.argument("broker", type=int)
+@location_options
+def command(broker: int, contract_path: Path | None, data: Path | None) -> None:
+    """Cut a broker off from all other nodes. Clients still reach it; `mend` ends it."""
+    click.echo(running_cluster(contract_path, data).isolate(broker).evidence)

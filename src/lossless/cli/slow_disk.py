@@ -1,0 +1,18 @@
+"""`lossless slow-disk`: a broker whose writes take their time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lossless.cli.cluster import location_options, running_cluster
+
+
+@click.command()
+@click.argument("broker", type=int)
+@click.option("--delay-ms", default=50, show_default=True, help="What every write takes more.")
+@location_options
+def command(broker: int, delay_ms: int, contract_path: Path | None, data: Path | None) -> None:
+    """Slow a broker's disk down; `mend` ends it."""
+    click.echo(running_cluster(contract_path, data).slow_disk(broker, delay_ms).evidence)

@@ -1,1 +1,0 @@
-"""Apache Kafka 4.1, KRaft: real brokers in processes on this machine."""

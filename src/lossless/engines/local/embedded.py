@@ -1,0 +1,39 @@
+"""This package's own brokers, each in a process of this Python."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lossless.broker.meta import write_meta
+from lossless.core.settings.deviations import with_deviations
+
+LOG_FILE = "output.log"
+FIRST_CONTROLLER = 100  # broker 1 is controller 101 too
+
+
+def command() -> list[str]:
+    # Without the user's site: what they have installed elsewhere is of no use to a broker, and
+    # looking for it takes time.
+    return [sys.executable, "-s", "-m", "lossless.broker"]
+
+
+def defaults(config: Mapping[str, str], brokers: int) -> dict[str, str]:
+    return with_deviations(config, brokers=brokers)
+
+
+def voter(node: int, *, is_broker: bool) -> int:
+    return FIRST_CONTROLLER + node if is_broker else node
+
+
+def write_files(_folder: Path) -> None:
+    """Nothing but its properties."""
+
+
+def format_command(_command: Sequence[str], folder: Path, cluster_id: str) -> None:
+    write_meta(folder / "data", cluster_id)
+
+
+def start_command(command: Sequence[str], folder: Path) -> list[str]:
+    return [*command, str(folder / "server.properties")]

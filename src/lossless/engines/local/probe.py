@@ -1,0 +1,82 @@
+"""Asking one broker, and only that one, and without a client that would wait for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+from lossless.engines.local import security
+from lossless.engines.local.plan import LOOPBACK, Node, Plan
+from lossless.wire import frames
+from lossless.wire.codec import Fields
+from lossless.wire.outgoing import outgoing
+
+METADATA, METADATA_VERSION = 3, 12
+API_VERSIONS = 18
+DESCRIBE_QUORUM, DESCRIBE_QUORUM_VERSION = 55, 0
+_WHOLE_QUORUM = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+
+
+def lists(plan: Plan, node: Node, brokers: set[int]) -> bool:
+    """Whether this broker tells clients that these brokers are in the cluster."""
+    answer = metadata_of(plan, node, topics=())
+    return answer is not None and brokers <= {broker.node_id for broker in answer.brokers}
+
+
+def metadata_of(plan: Plan, node: Node, topics: tuple[str, ...] | None = None) -> Any | None:
+    """What this broker tells of all topics, or of some, as kio has it; None if nothing."""
+    where = _Where(plan.host, node.port, plan.config)
+    asked = None if topics is None else [{"name": name} for name in topics]
+    return _ask(where, METADATA, METADATA_VERSION, {"topics": asked})
+
+
+def active_controller(plan: Plan, brokers: Sequence[Node]) -> int | None:
+    """Brokers hand the question on, so whoever answers, the answer is the controller's own."""
+    for node in brokers:
+        leader = _quorum_leader(_Where(plan.host, node.port, plan.config))
+        if leader is not None:
+            return plan.node_of_voter(leader)
+    return None
+
+
+def has_quorum(plan: Plan, node: Node) -> bool:
+    """Whether this controller answers, and one of them is active."""
+    listens = _ask(_Where(LOOPBACK, node.controller_port), API_VERSIONS, 0, {}) is not None
+    return listens and any(
+        _quorum_leader(_Where(LOOPBACK, other.controller_port)) is not None
+        for other in plan.controllers
+    )
+
+
+class _Where(NamedTuple):
+    host: str
+    port: int | None
+    config: Mapping[str, str] = {}  # of the cluster: what it takes to be let in
+
+
+def _quorum_leader(where: _Where) -> int | None:
+    topics = {"topics": _WHOLE_QUORUM}
+    answer = _ask(where, DESCRIBE_QUORUM, DESCRIBE_QUORUM_VERSION, topics)
+    if answer is None or answer.error_code.value or not answer.topics:
+        return None
+    said = answer.topics[0].partitions[0]
+    return int(said.leader_id) if not said.error_code.value and said.leader_id >= 0 else None
+
+
+def _ask(
+    where: _Where, key: int, version: int, fields: Fields, *, timeout_s: float = 2.0
+) -> Any | None:
+    """None when nobody answered in time, or not in these terms."""
+    asked = outgoing(key, version, fields)
+    frame = frames.request(key, version, 1, "lossless", asked.message, tagged=asked.is_flexible)
+    try:
+        with ExitStack() as held:
+            connection = security.connected(
+                where.config, where.host, where.port or 0, timeout_s, held
+            )
+            connection.sendall(frame)
+            answer = security.receive_frame(connection)
+            return asked.read(answer, 5 if asked.is_flexible else 4)
+    except (OSError, ValueError):
+        return None
