@@ -6,6 +6,7 @@ COVERED := tests/log tests/core tests/verifier
 SOURCES := src/lossless/log,src/lossless/core,src/lossless/verifier
 WHOLE := "src/lossless/log/*,src/lossless/verifier/*,src/lossless/core/replica.py,src/lossless/core/in_sync.py"
 SEEDS := 5000
+ROUNDS := 1000
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,12 +19,12 @@ demo: ## three brokers, a pipeline, two kills, and the audit that shows nothing 
 	@.venv/bin/lossless demo
 
 test: ## the checks and the tests that CI runs
-	@scripts/setup postgres
+	@scripts/setup postgres kcat
 	@$(MAKE) --no-print-directory check coverage
 	@$(PYTHON) -m pytest -m "not full" $(COVERED:%=--ignore %)
 
 test-all: ## every test, the whole crash matrix included
-	@scripts/setup postgres
+	@scripts/setup postgres kcat
 	@$(MAKE) --no-print-directory check coverage
 	@$(PYTHON) -m pytest $(COVERED:%=--ignore %)
 
@@ -31,6 +32,7 @@ soak: ## long searches: every scenario, and thousands of schedules of safe setti
 	@scripts/setup
 	@$(PYTHON) -m pytest -m "full" tests/simulator
 	@.venv/bin/lossless prove --set controllers=3 --flush-before-ack true --seeds $(SEEDS)
+	@LOSSLESS_CRASH_ROUNDS=$(ROUNDS) $(PYTHON) -m pytest -s tests/broker/crash/test_crash_rounds.py
 
 coverage: ## the tests of log, machines and verifier, which must reach every branch
 	@scripts/setup

@@ -16,7 +16,7 @@ import click
 import psycopg
 from tests.postgres_server import SUPERUSER, running_postgres
 
-from benchmarks import orders, peers, simulation
+from benchmarks import kafka, orders, peers, reopen, simulation
 from benchmarks.measure import Peer, Result, compare, console, report
 from lossless.contract import load_contract
 from lossless.engines import cluster
@@ -202,7 +202,8 @@ def _commit_times(commits: list[float]) -> Callable[[Event], None]:
 
 
 ON_SPARK = ("parquet", "delta", "postgres", "audit", "ledger", "growth")
-PARTS = (*ON_SPARK, "simulation", "detection")
+PARTS = (*ON_SPARK, "kafka", "simulation", "detection", "reopen")
+KAFKA_RUNS_LEAST = 9  # pairs: the machines that this runs on are noisy
 
 
 @click.command()
@@ -211,19 +212,28 @@ PARTS = (*ON_SPARK, "simulation", "detection")
 @click.option("--runs", default=5, show_default=True)
 @click.option("--most", default=10_000_000, show_default=True, help="The end of the growth curve.")
 @click.option("--seconds", default=simulation.SEARCH_S_MAX, show_default=True, help="Of a search.")
-def main(parts: tuple[str, ...], records: int, runs: int, most: int, seconds: int) -> None:
+@click.option("--gigabytes", default=10, show_default=True, help="Of logs to open again.")
+def main(
+    parts: tuple[str, ...], records: int, runs: int, most: int, seconds: int, gigabytes: int
+) -> None:
     """Measure PARTS (all of them unless named)."""
     chosen = parts or PARTS
     results: list[Result] = []
     on_spark = tuple(part for part in chosen if part in ON_SPARK)
     if on_spark:
         results += _on_spark(on_spark, records, runs, most)
+    if "kafka" in chosen:
+        console.print("kafka …")
+        results += kafka.measure(records, max(runs, KAFKA_RUNS_LEAST))
     if "simulation" in chosen:
         console.print("simulation …")
         results += simulation.speed(runs)
     if "detection" in chosen:
         console.print("detection …")
         results += simulation.detection(seconds)
+    if "reopen" in chosen:
+        console.print("reopen …")
+        results += reopen.reopening(gigabytes)
     report(results, Path("build/bench.json"))
 
 
@@ -244,12 +254,12 @@ def _on_spark(chosen: tuple[str, ...], records: int, runs: int, most: int) -> li
         },
     )
     results: list[Result] = []
-    with tempfile.TemporaryDirectory() as folder, cluster(brokers=1) as kafka:
+    with tempfile.TemporaryDirectory() as folder, cluster(kafka="apache", brokers=1) as apache:
         console.print(f"producing {records:,} records …")
-        orders.fill(kafka.bootstrap_servers, TOPIC, records)
+        orders.fill(apache.bootstrap_servers, TOPIC, records)
         bench = Bench(
             spark=spark,
-            bootstrap_servers=kafka.bootstrap_servers,
+            bootstrap_servers=apache.bootstrap_servers,
             folder=Path(folder),
             records=records,
             runs=runs,

@@ -18,6 +18,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
 COMMAND_TIMEOUT_S = 300
+# What a command exports, the next one has.
+KEEPING = """[ ! -f "$HOME_OF_GUIDE/environment" ] || source "$HOME_OF_GUIDE/environment"
+{}
+code=$?
+declare -px > "$HOME_OF_GUIDE/environment"
+exit $code"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +59,20 @@ GUIDES_WITH_STEPS = [guide for guide in GUIDES if any(True for _ in steps(guide)
 
 
 @pytest.mark.parametrize("guide", GUIDES_WITH_STEPS, ids=lambda guide: guide.name)
-def test_a_guide_does_what_it_says(guide: Path, tmp_path: Path) -> None:
+def test_a_guide_does_what_it_says(
+    guide: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environment.pop("LOSSLESS_CONTRACT", None)
+    environment["HOME_OF_GUIDE"] = str(tmp_path_factory.mktemp("environment"))
     try:
         for step in steps(guide):
             if step.command.startswith("cd "):
                 folder = folder / step.command.removeprefix("cd ")
                 continue
             done = subprocess.run(
-                ["bash", "-c", step.command],
+                ["bash", "-c", KEEPING.format(step.command)],
                 cwd=folder,
                 env=environment,
                 capture_output=True,

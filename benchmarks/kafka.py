@@ -1,0 +1,234 @@
+"""The embedded cluster beside Apache Kafka: both run on this machine, and take turns.
+
+Three brokers each, replication factor 3, 6 partitions, acks=all, min.insync.replicas 2, and Java
+tools of Kafka's own as clients. Apache Kafka gets the heap and the flags of its start script, and
+ten runs to warm up: a cold one is three times slower, and beating that would mean nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.measure import Result, console
+from lossless.engines.interface import ClusterSpec
+from lossless.engines.local.cluster import LocalCluster
+from lossless.engines.local.start import start_cluster
+from lossless.jars import jars
+from lossless.jars.java import java
+
+WARM_UPS = {"embedded": 2, "apache": 10}
+START_SCRIPT = {
+    "KAFKA_HEAP_OPTS": "-Xmx1G -Xms1G",
+    "KAFKA_JVM_PERFORMANCE_OPTS": "-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 "
+    "-XX:InitiatingHeapOccupancyPercent=35 -XX:+ExplicitGCInvokesConcurrent -XX:MaxInlineLevel=15",
+}
+PARTITIONS, REPLICAS = 6, 3
+BATCHED = ("linger.ms=5", "batch.size=65536")
+ONE_BY_ONE = ("linger.ms=0", "batch.size=1")
+APACHE = "Apache Kafka 4.1, warmed up"
+
+_SENT = re.compile(
+    r"^(\d+) records sent, ([\d.]+) records/sec .*?(\d+) ms 50th, (\d+) ms 95th, (\d+) ms 99th"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    records_per_s: float
+    p99_ms: int
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    name: str
+    cluster: LocalCluster
+
+    def create(self, topic: str, partitions: int = PARTITIONS) -> None:
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap_servers})
+        new = NewTopic(topic, partitions, REPLICAS, config={"min.insync.replicas": "2"})
+        admin.create_topics([new])[topic].result(30)
+
+    def send(
+        self, topic: str, records: int, size: int, how: tuple[str, ...], throughput: int = -1
+    ) -> Sent:
+        before = self._cpu_s()
+        said = _java(
+            "ProducerPerformance",
+            *("--topic", topic, "--num-records", str(records), "--record-size", str(size)),
+            *("--throughput", str(throughput), "--producer-props", "acks=all", *how),
+            f"bootstrap.servers={self.cluster.bootstrap_servers}",
+        )
+        found = _SENT.search(said.strip().splitlines()[-1])
+        if found is None:
+            raise RuntimeError(f"ProducerPerformance said: {said[-400:]}")
+        return Sent(
+            records_per_s=float(found[2]), p99_ms=int(found[5]), cpu_s=self._cpu_s() - before
+        )
+
+    def consume(self, topic: str, records: int) -> float:
+        said = _java(
+            "ConsumerPerformance",
+            *("--topic", topic, "--messages", str(records), "--hide-header"),
+            *("--bootstrap-server", self.cluster.bootstrap_servers, "--timeout", "60000"),
+            *("--group", f"bench-{time.monotonic_ns()}"),
+        )
+        *_, fetch_rate = said.strip().splitlines()[-1].split(",")  # records/s while fetching
+        return float(fetch_rate)
+
+    def memory_mb(self) -> float:
+        """Of a broker, at the median."""
+        processes = [psutil.Process(row.pid) for row in self.cluster.status() if row.pid]
+        return statistics.median(process.memory_info().rss for process in processes) / 1e6
+
+    def _cpu_s(self) -> float:
+        times = [psutil.Process(row.pid).cpu_times() for row in self.cluster.status() if row.pid]
+        return sum(used.user + used.system for used in times)
+
+
+def _java(tool: str, *arguments: str) -> str:
+    class_path = os.pathsep.join(map(str, jars("kafka")))
+    command = [str(java()), "-Xmx512m", "-cp", class_path, f"org.apache.kafka.tools.{tool}"]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{tool} failed: {done.stdout[-300:]} {done.stderr[-300:]}")
+    return done.stdout
+
+
+@contextmanager
+def _sides(starts: int) -> Iterator[tuple[dict[str, Side], dict[str, list[float]]]]:
+    """Both clusters, and how long they took to start: in turn, several times each."""
+    os.environ.update(START_SCRIPT)
+    took: dict[str, list[float]] = {"embedded": [], "apache": []}
+    with ExitStack() as exits:
+        folder = Path(exits.enter_context(tempfile.TemporaryDirectory()))
+        sides = {}
+        for number in range(starts):
+            for engine, times in took.items():
+                place = folder / f"{engine}-{number}"
+                began = time.perf_counter()
+                cluster = start_cluster(ClusterSpec(), place, engine=engine, temporary=True)
+                times.append(time.perf_counter() - began)
+                console.print(f"  start of {engine}: {times[-1]:.2f} s")
+                if number < starts - 1:
+                    cluster.stop()
+                else:
+                    exits.callback(cluster.stop)
+                    sides[engine] = Side(engine, cluster)
+        yield sides, took
+
+
+def _alternating(
+    name: str, sides: Mapping[str, Side], runs: int, measure: Callable[[Side], float]
+) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {engine: [] for engine in sides}
+    for run in range(runs):
+        order = list(sides) if run % 2 == 0 else list(reversed(sides))
+        for engine in order:
+            value = measure(sides[engine])
+            found[engine].append(value)
+            console.print(f"  {name}: run {run + 1} of {runs}, {engine}: {value:,.10g}")
+    return found
+
+
+def _compared(
+    name: str, unit: str, found: Mapping[str, list[float]], bar: float | None, *, less: bool = False
+) -> Result:
+    """`less`: a smaller value is better, and the bar is the largest share of theirs."""
+    ours, theirs = (statistics.median(found[engine]) for engine in ("embedded", "apache"))
+    ratio = ours / theirs
+    holds = None if bar is None else (ratio <= bar if less else ratio >= bar)
+    return Result(
+        name=name,
+        value=round(ours, 2),
+        unit=unit,
+        against=APACHE,
+        against_value=round(theirs, 2),
+        ratio=round(ratio, 3),
+        bar=bar,
+        holds=holds,
+    )
+
+
+def measure(records: int, runs: int) -> list[Result]:
+    results = []
+    with _sides(starts=3) as (sides, took):
+        results.append(_compared("start of three brokers", "s", took, 0.1, less=True))
+        for engine, side in sides.items():
+            side.create("small")
+            for number in range(WARM_UPS[engine]):
+                sent = side.send("small", records // 2, 100, BATCHED)
+                console.print(
+                    f"  warming up {engine}, {number + 1}: {sent.records_per_s:,.0f} records/s"
+                )
+        cpu: dict[str, list[float]] = {"embedded": [], "apache": []}
+
+        def small(side: Side) -> float:
+            sent = side.send("small", records, 100, BATCHED)
+            cpu[side.name].append(sent.cpu_s * 2_000_000 / records)
+            return sent.records_per_s
+
+        found = _alternating("produce 100 B", sides, runs, small)
+        results.append(_compared("produce 100 B", "records/s", found, 1.3))
+        results.append(
+            _compared("CPU of the brokers for 2 M records of 100 B", "s", cpu, None, less=True)
+        )
+        peak = statistics.median(found["apache"])
+        results.append(_large(sides, records, runs))
+        results.append(_one_by_one(sides, records, runs))
+        late = _alternating(
+            "p99",
+            sides,
+            min(runs, 5),
+            lambda side: side.send("small", records, 100, BATCHED, int(peak / 2)).p99_ms,
+        )
+        results.append(
+            _compared("p99 latency at half of Kafka's peak", "ms", late, None, less=True)
+        )
+        consumed = _alternating(
+            "consume 100 B", sides, runs, lambda side: side.consume("small", records)
+        )
+        results.append(_compared("consume 100 B", "records/s", consumed, 0.9))
+        memory = {engine: [side.memory_mb()] for engine, side in sides.items()}
+        results.append(
+            _compared("resident memory of a broker, loaded", "MB", memory, 0.25, less=True)
+        )
+    return results
+
+
+def _large(sides: Mapping[str, Side], records: int, runs: int) -> Result:
+    for side in sides.values():
+        side.create("large")
+        side.send("large", records // 20, 1024, BATCHED)
+    found = _alternating(
+        "produce 1 KiB",
+        sides,
+        runs,
+        lambda side: side.send("large", records // 8, 1024, BATCHED).records_per_s,
+    )
+    return _compared("produce 1 KiB", "records/s", found, 1.3)
+
+
+def _one_by_one(sides: Mapping[str, Side], records: int, runs: int) -> Result:
+    for side in sides.values():
+        side.create("single")
+        side.send("single", records // 200, 100, ONE_BY_ONE)
+    found = _alternating(
+        "one record per request",
+        sides,
+        runs,
+        lambda side: side.send("single", records // 100, 100, ONE_BY_ONE).records_per_s,
+    )
+    return _compared("one record per request", "records/s", found, 2.0)
