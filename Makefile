@@ -5,6 +5,8 @@ PYTHON := .venv/bin/python
 COVERED := tests/log tests/core tests/verifier
 SOURCES := src/lossless/log,src/lossless/core,src/lossless/verifier
 WHOLE := "src/lossless/log/*,src/lossless/verifier/*,src/lossless/core/replica.py,src/lossless/core/in_sync.py"
+# In two processes: much of a test is waiting, for a broker to be missed or for a JVM to start.
+TESTS := $(PYTHON) -m pytest -n 2 --dist loadgroup $(COVERED:%=--ignore %)
 SEEDS := 5000
 ROUNDS := 1000
 
@@ -21,12 +23,12 @@ demo: ## three brokers, a pipeline, two kills, and the audit that shows nothing 
 test: ## the checks and the tests that CI runs
 	@scripts/setup postgres kcat
 	@$(MAKE) --no-print-directory check coverage
-	@$(PYTHON) -m pytest -m "not full" $(COVERED:%=--ignore %)
+	@$(TESTS) -m "not full"
 
 test-all: ## every test, the whole crash matrix included
 	@scripts/setup postgres kcat
 	@$(MAKE) --no-print-directory check coverage
-	@$(PYTHON) -m pytest $(COVERED:%=--ignore %)
+	@$(TESTS)
 
 soak: ## long searches: every scenario, and thousands of schedules of safe settings
 	@scripts/setup

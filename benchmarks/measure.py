@@ -17,7 +17,8 @@ console = Console(stderr=True, highlight=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One line of build/bench.json. `ratio` is ours to theirs, above 1 when we are faster."""
+    """One line of build/bench.json. `ratio` is ours to theirs. The bar is the least that it may be,
+    or the most of what is better small; without a ratio it is about the value."""
 
     name: str
     value: float
@@ -27,6 +28,14 @@ class Result:
     ratio: float | None = None
     bar: float | None = None
     holds: bool | None = None
+
+    @property
+    def bound(self) -> str:
+        """The bar as a table has it; which way it points is known from whether it holds."""
+        if self.bar is None:
+            return ""
+        measured = self.value if self.ratio is None else self.ratio
+        return f"{'≥' if (measured >= self.bar) is self.holds else '≤'} {self.bar}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +94,7 @@ def report(results: list[Result], file: Path) -> None:
             result.against or "",
             "" if result.against_value is None else f"{result.against_value:,.10g}",
             "" if result.ratio is None else f"{result.ratio:.2f}",
-            "" if result.bar is None else f"≥ {result.bar}",
+            result.bound,
             "" if result.holds is None else ("yes" if result.holds else "NO"),
         )
     Console(width=160).print(table)

@@ -19,9 +19,28 @@ pytest_plugins = ["postgres_server"]
 # they start would ignore it too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+SHARE_A_CLUSTER = {
+    "audit",
+    "claims",
+    "conformance",
+    "proxy",
+    "robustness",
+    "security",
+    "transactions",
+}
+
 # No test is about time, and a machine may be busy.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Two processes share the tests. Those of a folder with a cluster of its own stay together: it
+    is started once."""
+    for item in items:
+        folder = item.path.parent
+        together = folder if folder.name in SHARE_A_CLUSTER else item.path
+        item.add_marker(pytest.mark.xdist_group(str(together)))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -119,9 +119,7 @@ class Replicas:
     def ask(self, follower: int, leader: int, asked: FetchPartition | None = None) -> Fetched:
         """What the leader says to a follower's fetch, which does not hear it."""
         wanted = asked or self[follower].next_fetch()
-        fetched = self[leader].on_follower_fetch(follower, 1, wanted, self.now_ms)
-        self[leader].on_answered(follower)
-        return fetched
+        return self[leader].on_follower_fetch(follower, 1, wanted, self.now_ms)
 
     def fetch(self, follower: int, leader: int, times: int = 1) -> Fetched:
         for _ in range(times):

@@ -520,9 +520,11 @@ def test_a_fetch_of_several_partitions_is_answered_for_all_when_one_has_news(two
 
 
 def test_a_consumer_may_ask_a_follower(two: Host) -> None:
-    """KIP-392: which its own fetch has told what is committed."""
+    """KIP-392: which its own fetch tells what is committed, when it has waited long enough."""
     produce(two, b"a")
-    assert read(consume(two, 0, broker=2, wait_ms_max=1_000)) == [b"a"]
+    token = consume(two, 0, broker=2, wait_ms_max=1_000)
+    two.wait(1_000)
+    assert read(two.answers[token]) == [b"a"]
 
 
 # Other requests
@@ -588,10 +590,16 @@ def test_followers_have_everything_and_know_what_is_committed(three: Host) -> No
         assert replica.high_watermark == 1
 
 
-def test_a_follower_learns_at_once_what_its_own_fetch_has_committed(two: Host) -> None:
+def test_a_follower_learns_with_the_next_records_what_its_own_fetch_has_committed(
+    two: Host,
+) -> None:
+    """And when its fetch has waited long enough, if there are none."""
     produce(two, b"a")
-    assert two.replica(1, PARTITION).high_watermark == 1
-    assert two.replica(2, PARTITION).high_watermark == 1
+    assert [two.replica(broker, PARTITION).high_watermark for broker in (1, 2)] == [1, 0]
+    produce(two, b"b")
+    assert [two.replica(broker, PARTITION).high_watermark for broker in (1, 2)] == [2, 1]
+    two.wait(500)
+    assert [two.replica(broker, PARTITION).high_watermark for broker in (1, 2)] == [2, 2]
 
 
 def test_a_follower_asks_a_leader_that_does_not_answer_again_after_a_while(two: Host) -> None:

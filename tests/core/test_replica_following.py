@@ -104,8 +104,8 @@ def test_without_checks_a_follower_compares_histories_only_with_the_first_fetch(
     assert both[2].next_fetch()[2:4] == (2, 1)
 
 
-def test_there_is_news_for_a_fetch_that_waits_when_records_or_commits_are(three: Replicas) -> None:
-    """Else a follower would learn of what is committed only with the next record."""
+def test_there_is_news_for_a_fetch_that_waits_when_records_are(three: Replicas) -> None:
+    """What is committed alone is none: it is told with the next record."""
     asked = three[2].next_fetch()
     three.ask(2, 1, asked)
     assert not three[1].has_news_for(2, asked)
@@ -117,7 +117,7 @@ def test_there_is_news_for_a_fetch_that_waits_when_records_or_commits_are(three:
     assert not three[1].has_news_for(2, asked)
     three.fetch(3, 1, times=2)
     assert three[1].high_watermark == 1
-    assert three[1].has_news_for(2, asked)
+    assert not three[1].has_news_for(2, asked)
 
 
 def test_there_is_news_for_a_fetch_that_waits_when_who_leads_has_changed(three: Replicas) -> None:
@@ -381,11 +381,6 @@ def test_a_late_fetch_of_a_process_that_was_replaced_does_not_count(three: Repli
     late = asked._replace(offset=1)
     assert three[1].on_follower_fetch(2, 4, late, 0).error is Error.STALE_BROKER_EPOCH
     assert three[1].progress[2].log_end_offset == 0
-
-
-def test_an_answer_to_somebody_who_is_no_replica_is_nothing_to_remember(three: Replicas) -> None:
-    three[1].on_answered(9)
-    assert 9 not in three[1].progress
 
 
 def test_a_follower_asks_again_when_what_came_is_damaged(three: Replicas) -> None:

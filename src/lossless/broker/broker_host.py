@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lossless.broker.apis import served_by
+from lossless.broker.apis import served_by_a_broker
 from lossless.broker.connection import Connection
 from lossless.broker.fetching import Fetching
 from lossless.broker.host import Clock, Failure, Host, resolving
@@ -18,7 +18,7 @@ from lossless.broker.security.authorizer import Authorizer
 from lossless.broker.security.gate import Gate
 from lossless.broker.security.listeners import NodeSecurity
 from lossless.broker.security.login import opener
-from lossless.broker.server import Serve, Server, Unanswerable
+from lossless.broker.server import Server, Unanswerable
 from lossless.core.broker import Broker, BrokerConfig, Phase
 from lossless.core.dynamic_settings import settings_now
 from lossless.core.messages import Endpoint, Error, TopicPartition
@@ -28,39 +28,12 @@ from lossless.core.security.scram import ScramCredential, ScramMechanism
 from lossless.core.settings.broker_settings import BrokerSettings
 from lossless.core.settings.machines import topic_config
 from lossless.log.store import Store
-from lossless.wire import (
-    alter_configs,
-    api_versions,
-    delete_records,
-    describe_acls,
-    describe_cluster,
-    describe_configs,
-    describe_log_dirs,
-    describe_producers,
-    describe_topic_partitions,
-    describe_user_scram_credentials,
-    frames,
-    incremental_alter_configs,
-    list_config_resources,
-    list_offsets,
-    metadata,
-    offset_for_leader_epoch,
-    sasl_authenticate,
-    sasl_handshake,
-)
+from lossless.wire import frames
 from lossless.wire.codec import Fields, make, read, request_class, response_class, write
 from lossless.wire.fetch import Asked
 from lossless.wire.frames import Header
 from lossless.wire.outgoing import Outgoing, outgoing
-from lossless.wire.versions import (
-    API_VERSIONS,
-    APIS,
-    BROKER,
-    FETCH,
-    LIST_OFFSETS,
-    METADATA,
-    PRODUCE,
-)
+from lossless.wire.versions import APIS, BROKER, FETCH, PRODUCE
 
 ENVELOPE = 58
 SESSIONS_MAX = 1000  # max.incremental.fetch.session.cache.slots
@@ -71,6 +44,8 @@ OPEN_EVERY_S = 0.005
 
 
 class BrokerHost:
+    kind = BROKER
+
     def __init__(
         self,
         number: int,
@@ -134,16 +109,17 @@ class BrokerHost:
             ),
         )
         producing = Producing(self)
+        served = served_by_a_broker(self)
         forwarded = {
             api.key: self._forward
             for api in APIS.values()
-            if api.is_forwarded and BROKER & api.listeners and api.key not in self._served()
+            if api.is_forwarded and BROKER & api.listeners and api.key not in served
         }
         self.servers = [
             Server(
                 BROKER,
                 name,
-                serve=self._served(),
+                serve=served,
                 take={PRODUCE: producing.take, FETCH: fetching.take, **forwarded},
                 frame_bytes_max=settings.network.socket_request_max_bytes,
                 idle_ms_max=settings.network.connections_max_idle_ms,
@@ -164,31 +140,6 @@ class BrokerHost:
 
     def _credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         return self.image.scram.get((user, mechanism))
-
-    def _served(self) -> dict[int, Serve]:
-        return {
-            **served_by(self),
-            API_VERSIONS: lambda call: api_versions.serve(call, self, BROKER),
-            METADATA: lambda call: metadata.serve(call, self),
-            LIST_OFFSETS: lambda call: list_offsets.serve(call, self),
-            describe_producers.KEY: lambda call: describe_producers.serve(call, self),
-            23: lambda call: offset_for_leader_epoch.serve(call, self),
-            delete_records.KEY: lambda call: delete_records.serve(call, self),
-            describe_configs.KEY: lambda call: describe_configs.serve(call, self),
-            describe_log_dirs.KEY: lambda call: describe_log_dirs.serve(call, self),
-            # These the controller decides after the broker has looked at them.
-            alter_configs.KEY: lambda call: alter_configs.serve(call, self),
-            incremental_alter_configs.KEY: lambda call: incremental_alter_configs.serve(call, self),
-            sasl_handshake.KEY: sasl_handshake.serve,
-            sasl_authenticate.KEY: sasl_authenticate.serve,
-            describe_acls.KEY: lambda call: describe_acls.serve(call, self),
-            describe_user_scram_credentials.KEY: lambda call: describe_user_scram_credentials.serve(
-                call, self
-            ),
-            60: lambda call: describe_cluster.serve(call, self),
-            list_config_resources.KEY: lambda call: list_config_resources.serve(call, self),
-            75: lambda call: describe_topic_partitions.serve(call, self),
-        }
 
     async def start(self) -> None:
         for server in self.servers:

@@ -72,7 +72,7 @@ class Slot:
     def fill(self, buffers: Buffers) -> None:
         """An empty answer leaves the place to the next one (acks=0)."""
         self.buffers = buffers if self._amend is None else self._amend(buffers)
-        self.connection.flush()
+        self.connection.flush_soon()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -81,6 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         "_filled",
         "_is_choked",
         "_is_closing",
+        "_is_due",
         "_is_held",
         "_listening",
         "_loop",
@@ -115,6 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         self._missing = 0  # of the large frame, behind the last piece
         self._is_choked = False  # the client does not read its answers
         self._is_held = False  # nothing is read, what came is not looked at
+        self._is_due = False  # there are answers that go out before the loop waits again
         self._is_closing = False
         self._active_s = self._loop.time()
         self.peer_host = ""
@@ -163,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_choked = False
-        self.flush()
+        self._flush()
 
     # Frames
 
@@ -238,7 +240,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._slots:
             self._requests_max = 1
 
-    def flush(self) -> None:
+    def flush_soon(self) -> None:
+        """What is answered in one turn of the loop goes out in one piece: a system call costs more
+        than an answer does."""
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_due = False
         transport = self._transport
         if transport is None or self._is_choked or self._is_closing:
             return
@@ -276,8 +286,9 @@ class Connection(asyncio.BufferedProtocol):
         return -1 if held is None else int(held.fileno())
 
     def close(self) -> None:
-        """What was written already still goes out."""
+        """What was answered already still goes out."""
         if self._transport is not None and not self._is_closing:
+            self._flush()
             self._forget()
             self._is_closing = True
             self._transport.close()

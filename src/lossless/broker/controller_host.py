@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from lossless.broker.apis import forwarded_to, served_by_a_controller
 from lossless.broker.connection import Connection
 from lossless.broker.host import Clock, Failure, Host
 from lossless.broker.links import Address
 from lossless.broker.peers import Peers, names_of
-from lossless.broker.server import Serve, Server, encoded, filling
+from lossless.broker.server import Server, encoded, filling
 from lossless.core.controller_node import ControllerConfig, ControllerNode
 from lossless.core.messages import Error
 from lossless.core.metadata import Image
@@ -25,43 +26,26 @@ from lossless.core.settings.broker_settings import BrokerSettings
 from lossless.log.store import Store
 from lossless.wire import (
     allocate_producer_ids,
-    alter_configs,
     alter_partition,
-    alter_partition_reassignments,
-    alter_user_scram_credentials,
-    api_versions,
     begin_quorum_epoch,
     broker_heartbeat,
     broker_registration,
-    create_acls,
-    create_partitions,
-    create_topics,
-    delete_acls,
-    delete_topics,
-    describe_acls,
-    describe_configs,
-    describe_quorum,
-    describe_user_scram_credentials,
-    elect_leaders,
     end_quorum_epoch,
-    incremental_alter_configs,
-    list_partition_reassignments,
     quorum_fetch,
-    sasl_authenticate,
-    sasl_handshake,
-    unregister_broker,
     vote,
 )
 from lossless.wire.codec import Fields, read, request_class
 from lossless.wire.context import Call
 from lossless.wire.frames import Header, header_of, peek
-from lossless.wire.versions import API_VERSIONS, APIS, CONTROLLER
+from lossless.wire.versions import APIS, CONTROLLER
 
 ENVELOPE = 58
 LISTENER = "CONTROLLER"
 
 
 class ControllerHost:
+    kind = CONTROLLER
+
     def __init__(
         self,
         number: int,
@@ -102,42 +86,12 @@ class ControllerHost:
             logs=lambda _: self.machine.metadata_log,
             on_failure=on_failure,
         )
-        self._forwarded: Mapping[int, Serve] = {
-            create_topics.KEY: lambda call: create_topics.serve(call, self),
-            delete_topics.KEY: lambda call: delete_topics.serve(call, self),
-            create_partitions.KEY: lambda call: create_partitions.serve(call, self),
-            alter_configs.KEY: lambda call: alter_configs.decide(call, self),
-            incremental_alter_configs.KEY: lambda call: incremental_alter_configs.decide(
-                call, self
-            ),
-            elect_leaders.KEY: lambda call: elect_leaders.serve(call, self),
-            alter_partition_reassignments.KEY: lambda call: alter_partition_reassignments.serve(
-                call, self
-            ),
-            list_partition_reassignments.KEY: lambda call: list_partition_reassignments.serve(
-                call, self
-            ),
-            unregister_broker.KEY: lambda call: unregister_broker.serve(call, self),
-            describe_quorum.KEY: lambda call: describe_quorum.serve(call, self),
-            create_acls.KEY: lambda call: create_acls.serve(call, self),
-            delete_acls.KEY: lambda call: delete_acls.serve(call, self),
-            alter_user_scram_credentials.KEY: lambda call: alter_user_scram_credentials.serve(
-                call, self
-            ),
-        }
+        self._forwarded = forwarded_to(self)
         self.server = Server(
             CONTROLLER,
             LISTENER,
             serve={
-                **self._forwarded,
-                API_VERSIONS: lambda call: api_versions.serve(call, self, CONTROLLER),
-                describe_configs.KEY: lambda call: describe_configs.serve(call, self),
-                describe_acls.KEY: lambda call: describe_acls.serve(call, self),
-                describe_user_scram_credentials.KEY: lambda call: (
-                    describe_user_scram_credentials.serve(call, self)
-                ),
-                sasl_handshake.KEY: sasl_handshake.serve,
-                sasl_authenticate.KEY: sasl_authenticate.serve,
+                **served_by_a_controller(self),
                 ENVELOPE: self._on_envelope,
                 alter_partition.KEY: self._on_alter_partition,
             },

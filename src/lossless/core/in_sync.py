@@ -50,7 +50,6 @@ class Progress:
 
     __slots__ = (
         "broker_epoch",
-        "high_watermark_sent",
         "last_caught_up_ms",
         "last_fetch_end_offset",
         "last_fetch_ms",
@@ -65,7 +64,6 @@ class Progress:
         self.last_fetch_end_offset = -1  # the leader's log end at that time
         self.last_caught_up_ms = now_ms
         self.broker_epoch = -1
-        self.high_watermark_sent = -1
 
     def on_fetch(
         self, offset: int, log_start_offset: int, end_offset: int, broker_epoch: int, now_ms: int

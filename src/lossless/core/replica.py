@@ -344,21 +344,14 @@ class Replica:
         end_of_log = EpochEnd(UNKNOWN_EPOCH if latest is None else latest, end)
         return self._fetched(error=Error.OFFSET_OUT_OF_RANGE, diverging=end_of_log)
 
-    def on_answered(self, follower: int) -> None:
-        """What `on_follower_fetch` returned is on its way: the follower knows what is committed."""
-        progress = self.progress.get(follower)
-        if progress is not None:
-            progress.high_watermark_sent = self.high_watermark
-
     def has_news_for(self, follower: int, asked: FetchPartition) -> bool:
-        """Whether a fetch that waits is to be answered now."""
-        if self._checked(asked.leader_epoch) is not Error.NONE:
-            return True
-        progress = self.progress.get(follower)
+        """Whether a fetch that waits is to be answered now. What is committed is told with the
+        next records, or when the fetch has waited long enough: an answer for its sake alone would
+        double what followers cost. Kafka does the same."""
         return (
-            progress is None
+            follower not in self.progress
             or asked.offset < self.log.log_end_offset
-            or progress.high_watermark_sent < self.high_watermark
+            or self._checked(asked.leader_epoch) is not Error.NONE
         )
 
     def _maybe_expand(self, follower: int, progress: Progress) -> None:

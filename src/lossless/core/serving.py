@@ -202,9 +202,8 @@ class Serving:
             fetched = self._arrived(request, _within(asked, request, size), now_ms)
             answers.append(fetched)
             size += len(fetched.data)
-        has_news = request.replica != CONSUMER and self._has_news(waiting)
         is_odd = any(fetched.error or fetched.diverging for fetched in answers)
-        if size >= request.bytes_min or is_odd or has_news or request.wait_ms_max <= 0:
+        if size >= request.bytes_min or is_odd or request.wait_ms_max <= 0:
             self._answer_fetch(waiting, answers)
             return
         for asked in request.partitions:
@@ -328,10 +327,6 @@ class Serving:
                 answers.append(fetched)
                 size += len(fetched.data)
         self.replies.append(Reply(waiting.token, FetchAnswer(tuple(answers))))
-        for asked in request.partitions if request.replica != CONSUMER else ():
-            replica = self._replicas.get(asked.partition)
-            if replica is not None:
-                replica.on_answered(request.replica)
 
 
 def _within(asked: FetchPartition, request: Fetch, size: int) -> FetchPartition:

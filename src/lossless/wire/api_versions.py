@@ -9,6 +9,8 @@ from lossless.wire.codec import Fields
 from lossless.wire.context import Call, Node
 from lossless.wire.versions import API_VERSIONS, APIS, Listener
 
+KEY = API_VERSIONS
+
 # As of Apache Kafka 4.1: what a cluster may do, and what this one does.
 SUPPORTED = {
     "eligible.leader.replicas.version": (0, 1),
@@ -37,17 +39,17 @@ def spoken(listener: Listener) -> list[Fields]:
 def unsupported(listener: Listener) -> Fields:
     """To a version that is too new, in version 0: which ones are spoken of this very request, so
     that the client asks again (KIP-511)."""
-    own = [api for api in spoken(listener) if api["api_key"] == API_VERSIONS]
+    own = [api for api in spoken(listener) if api["api_key"] == KEY]
     return {"error_code": Error.UNSUPPORTED_VERSION, "api_keys": own}
 
 
-async def serve(call: Call, node: Node, listener: Listener) -> Fields:
+async def serve(call: Call, node: Node) -> Fields:
     if call.version >= 3:
         names = (call.request.client_software_name, call.request.client_software_version)
         if not all(map(_SOFTWARE.fullmatch, names)):
             return {"error_code": Error.INVALID_REQUEST}
     return {
-        "api_keys": spoken(listener),
+        "api_keys": spoken(node.kind),
         "supported_features": [
             # Older clients take a lowest version of 0 for a mistake (KIP-1022).
             {

@@ -6,14 +6,16 @@ it asks the machine, which may take its time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from lossless.core.messages import Endpoint
+from lossless.core.messages import Endpoint, TopicPartition
 from lossless.core.metadata import Image
 from lossless.core.quorum import Quorum
+from lossless.core.replica import Replica
 from lossless.core.settings.broker_settings import BrokerSettings
 from lossless.wire.codec import Fields
+from lossless.wire.versions import Listener
 
 
 class Call(NamedTuple):
@@ -30,6 +32,7 @@ class Node(Protocol):
     """What brokers and controllers have in common."""
 
     number: int
+    kind: Listener  # whether it is a broker or a controller
     cluster_id: str
     settings: BrokerSettings
 
@@ -43,6 +46,9 @@ class Node(Protocol):
 
 
 class Broker(Node, Protocol):
+    @property
+    def replicas(self) -> Mapping[TopicPartition, Replica]: ...
+
     def endpoints(self, listener: str) -> dict[int, Endpoint]:
         """Where clients of this listener reach the brokers that are active."""
 

@@ -6,6 +6,7 @@ from lossless.core.messages import Error
 from lossless.wire.codec import Fields
 from lossless.wire.context import Broker, Call
 
+KEY = 60
 BROKERS, CONTROLLERS = 1, 2  # kinds of endpoints
 
 

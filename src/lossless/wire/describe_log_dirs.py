@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from lossless.core.messages import Error, TopicPartition
-from lossless.core.replica import Replica
 from lossless.wire.codec import Fields
 from lossless.wire.context import Broker, Call
 
 KEY = 35
 
 
-class WithReplicas(Broker, Protocol):
-    @property
-    def replicas(self) -> Mapping[TopicPartition, Replica]: ...
-
-
-async def serve(call: Call, broker: WithReplicas) -> Fields:
+async def serve(call: Call, broker: Broker) -> Fields:
     folder = Path(broker.settings.properties["log.dirs"]).absolute()
     try:
         disk = shutil.disk_usage(folder)
@@ -46,7 +38,7 @@ async def serve(call: Call, broker: WithReplicas) -> Fields:
     return {"results": [told]}
 
 
-def _asked(call: Call, broker: WithReplicas) -> list[TopicPartition]:
+def _asked(call: Call, broker: Broker) -> list[TopicPartition]:
     """Those that this broker has, of those that are asked for."""
     if call.request.topics is None:
         return sorted(broker.replicas)

@@ -5,11 +5,9 @@ Tools ask the leader unless they are told to ask another replica, so every repli
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from lossless.core.messages import Error, TopicPartition
-from lossless.core.replica import Replica
 from lossless.wire.codec import Fields
 from lossless.wire.context import Broker, Call
 from lossless.wire.topic_names import problem
@@ -18,12 +16,7 @@ KEY = 61
 NO_TRANSACTION = -1
 
 
-class WithReplicas(Broker, Protocol):
-    @property
-    def replicas(self) -> Mapping[TopicPartition, Replica]: ...
-
-
-async def serve(call: Call, broker: WithReplicas) -> Fields:
+async def serve(call: Call, broker: Broker) -> Fields:
     return {
         "topics": [
             {
@@ -38,7 +31,7 @@ async def serve(call: Call, broker: WithReplicas) -> Fields:
     }
 
 
-def _told(partition: TopicPartition, broker: WithReplicas) -> Fields:
+def _told(partition: TopicPartition, broker: Broker) -> Fields:
     told: dict[str, Any] = {"partition_index": partition.partition}
     replica = broker.replicas.get(partition)
     if wrong := problem(partition.topic):

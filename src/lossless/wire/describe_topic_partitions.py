@@ -9,6 +9,7 @@ from lossless.wire import metadata
 from lossless.wire.codec import Fields
 from lossless.wire.context import Broker, Call
 
+KEY = 75
 PARTITIONS_MAX = 2000  # max.request.partition.size.limit
 
 

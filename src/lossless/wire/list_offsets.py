@@ -19,6 +19,7 @@ from lossless.core.messages import (
 from lossless.wire.codec import Fields
 from lossless.wire.context import Broker, Call
 
+KEY = 2
 EARLIEST_LOCAL, LATEST_TIERED = -4, -5
 READ_COMMITTED = 1
 

@@ -14,6 +14,7 @@ from lossless.wire.context import Broker, Call
 from lossless.wire.create_topics import KEY as CREATE_TOPICS
 from lossless.wire.topic_names import problem
 
+KEY = 3
 WITH_TOPIC_IDS, BY_TOPIC_IDS = 10, 12
 
 

@@ -6,6 +6,8 @@ from lossless.core.messages import UNKNOWN_EPOCH, OffsetForLeaderEpoch, TopicPar
 from lossless.wire.codec import Fields
 from lossless.wire.context import Broker, Call
 
+KEY = 23
+
 
 async def serve(call: Call, broker: Broker) -> Fields:
     asked = [

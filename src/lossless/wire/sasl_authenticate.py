@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from lossless.core.messages import Error
 from lossless.wire.codec import Fields
-from lossless.wire.context import Call
+from lossless.wire.context import Call, Node
 
 KEY = 36
 
 
-async def serve(_call: Call) -> Fields:
+async def serve(_call: Call, _node: Node) -> Fields:
     return {
         "error_code": Error.ILLEGAL_SASL_STATE,
         "error_message": "SaslAuthenticate request received after successful authentication",

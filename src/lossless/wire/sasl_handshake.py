@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from lossless.core.messages import Error
 from lossless.wire.codec import Fields
-from lossless.wire.context import Call
+from lossless.wire.context import Call, Node
 
 KEY = 17
 WITH_FRAMES = 1  # from this version on SaslAuthenticate follows
 
 
-async def serve(_call: Call) -> Fields:
+async def serve(_call: Call, _node: Node) -> Fields:
     return {"error_code": Error.ILLEGAL_SASL_STATE}
 
 

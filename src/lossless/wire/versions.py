@@ -33,7 +33,7 @@ class Api(NamedTuple):
         return 0 if self.key == PRODUCE else self.lowest
 
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
+PRODUCE, FETCH = 0, 1
 API_VERSIONS = 18
 
 APIS: dict[int, Api] = {
@@ -41,8 +41,8 @@ APIS: dict[int, Api] = {
     for api in (
         Api(PRODUCE, "produce", 3, 13, BROKER),
         Api(FETCH, "fetch", 4, 18, BOTH),
-        Api(LIST_OFFSETS, "list_offsets", 1, 10, BROKER),
-        Api(METADATA, "metadata", 0, 13, BROKER),
+        Api(2, "list_offsets", 1, 10, BROKER),
+        Api(3, "metadata", 0, 13, BROKER),
         Api(8, "offset_commit", 2, 9, BROKER),
         Api(9, "offset_fetch", 1, 9, BROKER),
         Api(10, "find_coordinator", 0, 6, BROKER),
