@@ -137,12 +137,16 @@ def stop(broker: Broker, now_ms: int) -> Any:
 # Standing with the controller
 
 
-def test_a_broker_registers_and_runs_once_it_has_seen_its_own_registration() -> None:
+def test_a_broker_registers_and_runs_as_soon_as_it_has_seen_its_own_registration() -> None:
     host = Host()
+    host.instead[BrokerHeartbeat] = lambda _: BrokerHeartbeatAnswer(Error.NONE, is_fenced=True)
     host.start(1, rack="a")
     assert host.broker(1).phase is Phase.FENCED
-    host.wait(500)
+    host.instead.clear()
+    host.wait(100)
     assert host.broker(1).phase is Phase.RUNNING
+    seen = [one.metadata_offset for one in host.sent if isinstance(one, BrokerHeartbeat)]
+    assert seen[0] <= host.broker(1).broker_epoch < seen[1]
     known = host.controller().image.brokers[1]
     assert (known.is_active, known.rack, known.epoch) == (True, "a", host.broker(1).broker_epoch)
 

@@ -72,6 +72,7 @@ class Server:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._listener = listener
+        self._spoken = frozenset(api.key for api in APIS.values() if api.listeners & listener)
         self.name = name
         self._serve = serve
         self._take = take
@@ -166,7 +167,7 @@ class Server:
         try:
             key, version, correlation_id = peek(frame)
             api = APIS.get(key)
-            if api is None or not api.listeners & self._listener:
+            if api is None or key not in self._spoken:
                 raise BadFrame(f"API {key} is not spoken here")
             if not api.lowest <= version <= api.highest:
                 self._on_version(connection, api, version, correlation_id)

@@ -341,6 +341,8 @@ class Broker:
                 self._topic_configs.clear()
                 changed.update((p, None) for p in image.partitions if record.topic in ("", p.topic))
         image.end_offset = max(image.end_offset, self.quorum.high_watermark)
+        if self.phase is Phase.FENCED:
+            self._ask_ms = now_ms  # it may be let in, now that it knows more
         if self.knows_itself:
             # What came before this process's own registration has not been acted on yet.
             for partition in changed if knew_itself else image.partitions:
@@ -506,6 +508,8 @@ class Broker:
             self.phase = Phase.FENCED if answer.is_fenced else Phase.RUNNING
             if self.phase is Phase.RUNNING:
                 self._ask_ms = now_ms + self.config.heartbeat_ms
+            elif request.metadata_offset < self.image.end_offset:
+                self._ask_ms = now_ms
 
     def _close(self) -> None:
         self._write_checkpoint()

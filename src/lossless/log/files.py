@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -30,7 +30,7 @@ class FileStore:
         self._open: dict[str, int] = {}
         self._later: Future[None] | None = None
         self._later_names: frozenset[str] = frozenset()
-        with _refusals(str(folder)):
+        with _Refusals(str(folder)):
             folder.mkdir(parents=True, exist_ok=True)
             for left in folder.glob(f"*{_REPLACEMENT}"):
                 left.unlink()
@@ -40,21 +40,21 @@ class FileStore:
 
     def names(self) -> list[str]:
         self._wait()
-        with _refusals(str(self._folder)):
+        with _Refusals(str(self._folder)):
             return sorted(os.listdir(self._folder))
 
     def size(self, name: str) -> int:
-        with _refusals(name):
+        with _Refusals(name):
             descriptor = self._descriptor(name, create=False)
             return 0 if descriptor is None else os.fstat(descriptor).st_size
 
     def read(self, name: str, position: int, size: int) -> bytes:
-        with _refusals(name):
+        with _Refusals(name):
             descriptor = self._descriptor(name, create=False)
             return b"" if descriptor is None else os.pread(descriptor, size, position)
 
     def append(self, name: str, data: bytes) -> None:
-        with _refusals(name):
+        with _Refusals(name):
             descriptor = self._descriptor(name, create=True)
             assert descriptor is not None
             rest = memoryview(data)
@@ -62,14 +62,14 @@ class FileStore:
                 rest = rest[os.write(descriptor, rest) :]
 
     def flush(self, name: str) -> None:
-        with _refusals(name):
+        with _Refusals(name):
             descriptor = self._descriptor(name, create=False)
             if descriptor is not None:
                 os.fdatasync(descriptor)
 
     def flush_later(self, names: Sequence[str], then: Mapping[str, bytes | None]) -> None:
         self._wait()
-        with _refusals(str(self._folder)):
+        with _Refusals(str(self._folder)):
             used = [self._descriptor(name, create=False) for name in names]
             own = [os.dup(descriptor) for descriptor in used if descriptor is not None]
         for name in then:
@@ -85,7 +85,7 @@ class FileStore:
 
     def _flush_and_change(self, descriptors: list[int], then: Mapping[str, bytes | None]) -> None:
         """In the other thread: it touches nothing of this object but the folder's name."""
-        with _refusals(str(self._folder)):
+        with _Refusals(str(self._folder)):
             try:
                 for descriptor in descriptors:
                     os.fdatasync(descriptor)
@@ -105,7 +105,7 @@ class FileStore:
             later.result()
 
     def truncate(self, name: str, size: int) -> None:
-        with _refusals(name):
+        with _Refusals(name):
             descriptor = self._descriptor(name, create=False)
             if descriptor is not None and size < os.fstat(descriptor).st_size:
                 os.ftruncate(descriptor, size)
@@ -113,7 +113,7 @@ class FileStore:
 
     def replace(self, name: str, data: bytes) -> None:
         self._wait_for(name)
-        with _refusals(name):
+        with _Refusals(name):
             self._put(name, data)
             self._close(name)
             self._flush_folder()
@@ -132,7 +132,7 @@ class FileStore:
 
     def remove(self, name: str) -> None:
         self._wait_for(name)
-        with _refusals(name):
+        with _Refusals(name):
             self._close(name)
             (self._folder / name).unlink(missing_ok=True)
             self._flush_folder()
@@ -140,7 +140,7 @@ class FileStore:
     def set_aside(self) -> None:
         """The folder gets another name, next to this one."""
         self.close()
-        with _refusals(str(self._folder)):
+        with _Refusals(str(self._folder)):
             names = (self._folder.with_name(f"{self._folder.name}{ASIDE}{n}") for n in count(1))
             self._folder.rename(next(name for name in names if not name.exists()))
             self._folder.mkdir()
@@ -148,7 +148,7 @@ class FileStore:
 
     def destroy(self) -> None:
         self.close()
-        with _refusals(str(self._folder)):
+        with _Refusals(str(self._folder)):
             self._folder.rmdir()
 
     def close(self) -> None:
@@ -194,9 +194,17 @@ def _flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-@contextmanager
-def _refusals(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StoreFailed(f"{what}: {error.strerror or error}") from error
+class _Refusals:
+    """What the system refuses is a StoreFailed that says so. No generator: around every write, one
+    would take longer than what it does."""
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, OSError):
+            raise StoreFailed(f"{self._what}: {error.strerror or error}") from error

@@ -152,12 +152,12 @@ class Log:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Up to where nothing is undecided: no transaction is open, and no marker uncommitted."""
-        self._undecided = [t for t in self._undecided if t.last_offset >= high_watermark]
-        firsts = [transaction.first_offset for transaction in self._undecided]
+        stable = high_watermark
+        if self._undecided:
+            self._undecided = [t for t in self._undecided if t.last_offset >= high_watermark]
+            stable = min([stable, *(transaction.first_offset for transaction in self._undecided)])
         first_open = self.producers.first_open_offset()
-        if first_open is not None:
-            firsts.append(first_open)
-        return min([high_watermark, *firsts])
+        return stable if first_open is None else min(stable, first_open)
 
     # Appending
 

@@ -111,6 +111,9 @@ class Producer:
 class Producers:
     def __init__(self) -> None:
         self._by_id: dict[int, Producer] = {}
+        # Where the open transaction of each began, the oldest first: it is asked for with every
+        # fetch, and there may be thousands of producers.
+        self._open: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -136,15 +139,15 @@ class Producers:
             if batch.base_sequence == 0:
                 return None
             return Refusal.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if batch.base_sequence == (known.last_sequence + 1) & SEQUENCE_MAX:
+            return None
         for sent in known.batches:
             if (sent.first_sequence, sent.last_sequence) == (
                 batch.base_sequence,
                 batch.last_sequence,
             ):
                 return Duplicate(sent.base_offset, sent.last_offset, sent.timestamp_ms)
-        if batch.base_sequence != (known.last_sequence + 1) & SEQUENCE_MAX:
-            return Refusal.OUT_OF_ORDER_SEQUENCE_NUMBER
-        return None
+        return Refusal.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def check_marker(self, producer_id: int, producer_epoch: int, marker: Marker) -> Refusal | None:
         known = self._by_id.get(producer_id)
@@ -164,21 +167,29 @@ class Producers:
             marker = batch.marker()
             return None if marker is None else self._apply_marker(batch, marker)
         if batch.has_producer:
-            known = self._by_id.setdefault(batch.producer_id, Producer())
+            known = self._known(batch.producer_id)
             known.continue_as(batch.producer_epoch)
             known.last_timestamp_ms = batch.max_timestamp_ms
             if batch.has_sequence:
                 known.batches.append(_sent(batch))
             if batch.is_transactional and known.transaction_first_offset is None:
                 known.transaction_first_offset = batch.base_offset
+                self._open[batch.producer_id] = batch.base_offset
         return None
 
+    def _known(self, producer_id: int) -> Producer:
+        known = self._by_id.get(producer_id)
+        if known is None:
+            known = self._by_id[producer_id] = Producer()
+        return known
+
     def _apply_marker(self, batch: Batch, marker: Marker) -> CompletedTransaction | None:
-        known = self._by_id.setdefault(batch.producer_id, Producer())
+        known = self._known(batch.producer_id)
         known.continue_as(batch.producer_epoch)
         known.coordinator_epoch = marker.coordinator_epoch
         known.last_timestamp_ms = batch.max_timestamp_ms
-        first_offset, known.transaction_first_offset = known.transaction_first_offset, None
+        known.transaction_first_offset = None
+        first_offset = self._open.pop(batch.producer_id, None)
         if first_offset is None:
             return None  # a transaction that wrote nothing here
         return CompletedTransaction(
@@ -200,8 +211,7 @@ class Producers:
 
     def first_open_offset(self) -> int | None:
         """Where the oldest transaction begins that has no marker yet."""
-        firsts = (known.transaction_first_offset for known in self._by_id.values())
-        return min((first for first in firsts if first is not None), default=None)
+        return next(iter(self._open.values()), None)
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
         """Forgets who has been silent for long. Whoever has a transaction open is kept."""
@@ -245,10 +255,14 @@ class Producers:
         if len(entries) != _SNAPSHOT_COUNT.unpack_from(body)[0] * _SNAPSHOT_ENTRY.size:
             return None
         found = cls()
+        opened = []
         for fields in _SNAPSHOT_ENTRY.iter_unpack(entries):
             producer_id, epoch, sequence, offset, delta, timestamp_ms, coordinator, first = fields
             known = Producer(epoch, coordinator, None if first < 0 else first, timestamp_ms)
             if sequence != NO_SEQUENCE:
                 known.batches.append(SentBatch(sequence, offset, delta, timestamp_ms))
             found._by_id[producer_id] = known
+            if first >= 0:
+                opened.append((first, producer_id))
+        found._open = {producer_id: first for first, producer_id in sorted(opened)}
         return found

@@ -16,9 +16,10 @@ what it said.
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from itertools import chain, dropwhile
+from itertools import chain, dropwhile, takewhile
 from typing import NamedTuple
 
 from lossless.log.batch import (
@@ -36,6 +37,7 @@ from lossless.log.store import Store
 
 CHUNK_BYTES = 64 * 1024
 SCAN_BYTES = 1 << 20
+RECENT = 32  # batches whose places are kept in memory: followers ask for the last few
 OFFSETS_MAX = 0x7FFFFFFF  # in one segment: the indexes count from its first
 LOG_SUFFIX = ".log"
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
@@ -68,6 +70,7 @@ class Segment:
         self._offsets = OffsetIndex(store, file_name(base_offset, ".index"), base_offset)
         self._times = TimeIndex(store, file_name(base_offset, ".timeindex"), base_offset)
         self._unindexed_bytes = 0
+        self._recent: deque[Place] = deque(maxlen=RECENT)
         self.aborted = AbortedIndex(store, file_name(base_offset, ".txnindex"))
         self.base_offset = base_offset
         self.next_offset = base_offset
@@ -195,6 +198,7 @@ class Segment:
             self._times.append(self.max_timestamp_ms, self._max_timestamp_offset)
             self._unindexed_bytes = 0
         self._unindexed_bytes += len(batch.data)
+        self._recent.append(Place(self.size, len(batch.data), batch.last_offset))
         self.size += len(batch.data)
         self.next_offset = batch.next_offset
 
@@ -213,7 +217,8 @@ class Segment:
             self._store.flush(name)
 
     def complete(self) -> None:
-        """Whatever has no entry yet is a file all the same."""
+        """Nothing more will come. Whatever has no entry yet is a file all the same."""
+        self._recent.clear()
         for suffix in INDEX_SUFFIXES:
             self._store.append(file_name(self.base_offset, suffix), b"")
 
@@ -314,6 +319,10 @@ class Segment:
 
     def _places_from(self, offset: int) -> Iterator[Place]:
         """From the first batch that does not end before `offset`."""
+        recent = self._recent
+        if recent and recent[0].last_offset < offset:
+            asked = list(takewhile(lambda place: place.last_offset >= offset, reversed(recent)))
+            return reversed(asked)
         start = self._offsets.floor(offset)
         places = self._places(start)
         if start:
@@ -357,6 +366,7 @@ class Segment:
             self.first_timestamp_ms = batch.max_timestamp_ms
 
     def _forget(self) -> None:
+        self._recent.clear()
         self.size = self._unindexed_bytes = 0
         self.next_offset = self.base_offset
         self.first_timestamp_ms = self.max_timestamp_ms = NO_TIMESTAMP

@@ -7,7 +7,7 @@ from group_host import GROUP, ORDERS_0, Host
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lossless.core.groups.encoding import Malformed, Reader, Writer
+from lossless.core.encoding import Malformed, Reader, Writer
 from lossless.core.groups.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,

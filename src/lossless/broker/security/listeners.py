@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lossless.broker.security import tls
-from lossless.contract.jaas import jaas_options
 from lossless.core.security.scram import MECHANISMS as SCRAM
 from lossless.core.settings.kinds import InvalidSetting
 
@@ -156,6 +155,9 @@ class _Settings:
         return of_listener or self._properties.get(name) or otherwise
 
     def jaas(self, mechanism: str) -> dict[str, str]:
+        # Here: the contract brings all its sections along, and a plain broker needs none of it.
+        from lossless.contract.jaas import jaas_options
+
         name = f"listener.name.{self.listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
         return jaas_options(self._properties.get(name) or self.get("sasl.jaas.config") or "")
 

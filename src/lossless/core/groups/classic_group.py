@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from lossless.core.groups.encoding import Malformed, Reader
+from lossless.core.encoding import Malformed, Reader
 from lossless.core.groups.messages import JoinGroupMember
 from lossless.core.groups.records import (
     NO_TIMESTAMP,

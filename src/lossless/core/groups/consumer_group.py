@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
 
+from lossless.core.encoding import Writer
 from lossless.core.groups.config import TopicView
-from lossless.core.groups.encoding import Writer
 from lossless.core.groups.messages import LEAVE_EPOCH
 from lossless.core.groups.records import (
     NO_PARTITIONS,

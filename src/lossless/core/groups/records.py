@@ -22,7 +22,7 @@ import enum
 import struct
 from typing import NamedTuple
 
-from lossless.core.groups.encoding import Malformed, Reader, Writer
+from lossless.core.encoding import Malformed, Reader, Writer
 from lossless.core.messages import UNKNOWN_EPOCH
 
 NO_TIMESTAMP = -1

@@ -19,7 +19,7 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-from lossless.core.groups.encoding import Writer
+from lossless.core.encoding import Writer
 from lossless.core.groups.messages import (
     NO_GENERATION,
     NO_MEMBER_ID,

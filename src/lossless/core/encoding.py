@@ -1,4 +1,4 @@
-"""Kafka's primitive types in bytes: what the records of `__consumer_offsets` are made of.
+"""Kafka's primitive types in bytes: what the records of coordinators are made of.
 
 Each type comes twice. The older form has lengths of fixed size; the flexible form (KIP-482) writes
 them as variable-length numbers, one too large so that 0 can mean null, and ends every structure
@@ -49,7 +49,7 @@ class Writer:
         self.data.append(value)
 
     def count(self, value: int) -> None:
-        """Of the elements of an array."""
+        """Of the elements of an array; -1: there is none."""
         if self._flexible:
             self.unsigned_varint(value + 1)
         else:
