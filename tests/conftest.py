@@ -34,6 +34,7 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 
+@pytest.hookimpl(tryfirst=True)  # before those who look at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Two processes share the tests. Those of a folder with a cluster of its own stay together: it
     is started once."""

@@ -24,6 +24,7 @@ from observing import (
 from remote_member import RemoteMember, remote_member
 
 from lossless.engines.local.planned import PlannedCluster
+from lossless.engines.waiting import wait_until
 from lossless.verifier.anomaly import Kind
 from lossless.verifier.history import (
     Committed,
@@ -224,8 +225,17 @@ def test_without_a_committed_offset_the_reset_decides_what_a_group_sees(
 
 def commit(kafka: PlannedCluster, group: str, topic: str, offset: int) -> None:
     consumer = Consumer(settings_of(kafka, group))
+
+    def is_committed() -> bool:
+        try:
+            consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        except KafkaException as refused:
+            assert refused.args[0].name() == "_WAIT_COORD"  # it is being looked for
+            return False
+        return True
+
     try:
-        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        assert wait_until(is_committed, timeout_s=30)
     finally:
         consumer.close()
 

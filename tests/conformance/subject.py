@@ -25,7 +25,7 @@ from lossless.engines.local.planned import PlannedCluster
 from lossless.engines.waiting import wait_until
 from lossless.log.batch import Batch, Record, build, parse_all
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
 
 _QUICK: Mapping[str, Any] = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from one_request import ask, error_of
-from subject import TIMEOUT_S, Subject
+from subject import TIMEOUT_S, Subject, batch, produced
 
 from lossless.core.error_codes import Error
 from lossless.engines.waiting import wait_until
@@ -38,6 +38,17 @@ def coordinator(kafka: Subject, key: str, key_type: int = GROUP) -> str:
 
     assert wait_until(is_ready, timeout_s=TIMEOUT_S)
     return found[-1]
+
+
+@pytest.mark.parametrize(
+    ("topic", "key_type"), [("__consumer_offsets", GROUP), ("__transaction_state", TRANSACTION)]
+)
+def test_what_coordinators_believe_nobody_else_may_write(
+    kafka: Subject, topic: str, key_type: int
+) -> None:
+    coordinator(kafka, kafka.name(), key_type)  # then there is such a topic
+    said = produced(kafka.leader(topic), topic, batch("v"))
+    assert error_of(said) is Error.INVALID_TOPIC_EXCEPTION
 
 
 def join(address: str, group: str, **fields: Any) -> Any:

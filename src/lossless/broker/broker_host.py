@@ -33,9 +33,8 @@ from lossless.wire.codec import Fields, make, read, request_class, response_clas
 from lossless.wire.fetch import Asked
 from lossless.wire.frames import Header
 from lossless.wire.outgoing import Outgoing, outgoing
-from lossless.wire.versions import APIS, BROKER, FETCH, PRODUCE
+from lossless.wire.versions import APIS, BROKER, ENVELOPE, FETCH, PRODUCE
 
-ENVELOPE = 58
 SESSIONS_MAX = 1000  # max.incremental.fetch.session.cache.slots
 FORWARD_S_MAX = 30.0
 BACKOFF_S = 0.05

@@ -37,9 +37,8 @@ from lossless.wire import (
 from lossless.wire.codec import Fields, read, request_class
 from lossless.wire.context import Call
 from lossless.wire.frames import Header, header_of, peek
-from lossless.wire.versions import APIS, CONTROLLER
+from lossless.wire.versions import APIS, CONTROLLER, ENVELOPE
 
-ENVELOPE = 58
 LISTENER = "CONTROLLER"
 
 

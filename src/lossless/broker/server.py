@@ -33,12 +33,11 @@ from lossless.wire.frames import (
     peek,
     response,
 )
-from lossless.wire.versions import API_VERSIONS, APIS, FETCH, Api, Listener
+from lossless.wire.versions import API_VERSIONS, APIS, ENVELOPE, FETCH, Api, Listener
 
 Serve = Callable[[Call], Awaitable[Fields]]
 Take = Callable[[Connection, Header, Any, bytes], None]  # a request that is answered by hand
 
-ENVELOPE = 58
 HEAVY = FETCH  # its answers are large
 DESCRIPTORS_KEPT_MAX = 1024  # for logs and for other nodes; an eighth, where there are few
 WARNED_EVERY_S = 60.0

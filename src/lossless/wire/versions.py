@@ -34,7 +34,7 @@ class Api(NamedTuple):
 
 
 PRODUCE, FETCH = 0, 1
-API_VERSIONS = 18
+API_VERSIONS, ENVELOPE = 18, 58
 
 APIS: dict[int, Api] = {
     api.key: api
@@ -85,7 +85,7 @@ APIS: dict[int, Api] = {
         Api(54, "end_quorum_epoch", 0, 1, CONTROLLER),
         Api(55, "describe_quorum", 0, 2, BOTH, is_forwarded=True),
         Api(56, "alter_partition", 2, 3, CONTROLLER),
-        Api(58, "envelope", 0, 0, CONTROLLER),
+        Api(ENVELOPE, "envelope", 0, 0, CONTROLLER),
         Api(60, "describe_cluster", 0, 2, BROKER),
         Api(61, "describe_producers", 0, 0, BROKER),
         Api(62, "broker_registration", 0, 4, CONTROLLER),
