@@ -12,7 +12,7 @@ from lossless.log.batch import HEADER_SIZE, Batch, CorruptBatch, require_whole
 from lossless.log.files import FileStore
 from lossless.log.log import DAMAGED, DamagedLog, Log, LogConfig, is_damaged
 from lossless.log.memory import MemoryStore
-from lossless.log.segment import Segment
+from lossless.log.segment import RECENT, Segment
 
 FIRST = f"{0:020d}"
 
@@ -66,14 +66,14 @@ def test_compaction_finds_damage_in_what_it_reads_again(log: Log, store: MemoryS
 
 
 def test_an_index_that_would_pass_over_records_is_found_out(store: MemoryStore) -> None:
-    log = opened(store)
-    for _ in range(4):
+    log = opened(store, LogConfig(index_interval_bytes=100))
+    for _ in range(RECENT + 4):
         log.append(batch(b"a", b"b", b"c"), leader_epoch=0, now_ms=0)
     segment = log._segments[0]
     assert len(segment._offsets._offsets) > 0
     segment._offsets._offsets[0] -= 2  # as if a bit of the file had been turned
     with pytest.raises(DamagedLog, match="the index"):
-        log.read(segment._offsets._offsets[0], end_offset=12, bytes_max=1000)
+        log.read(segment._offsets._offsets[0], end_offset=99, bytes_max=1000)
 
 
 def test_a_log_that_is_set_aside_begins_anew_and_what_it_had_is_kept(
@@ -141,6 +141,17 @@ def test_a_file_that_became_shorter_under_a_log_is_damage(
     store.truncate(f"{FIRST}.log", len(next(log.batches()).data))
     with pytest.raises(DamagedLog, match="before it should"):
         READERS[name](log)
+
+
+def test_a_file_that_became_shorter_under_a_log_that_was_opened_again_is_damage(
+    log: Log, store: MemoryStore
+) -> None:
+    """Where its batches are is not remembered, but looked for."""
+    log.close()
+    again = opened(store)
+    store.truncate(f"{FIRST}.log", len(next(log.batches()).data))
+    with pytest.raises(DamagedLog, match="before it should"):
+        again.read(0, end_offset=3, bytes_max=1000)
 
 
 def test_a_log_that_is_destroyed_leaves_nothing(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_an_index_that_is_wrong_about_what_was_flushed_is_made_anew() -> None:
     store.replace(f"{FIRST}.index", index[:-1] + bytes([index[-1] ^ 1]))  # within a batch
     again = opened(store, LARGE)
     assert values(again) == [b"%d" % n for n in range(100)]
-    assert store.read(f"{FIRST}.index", 0, 800) == index
+    assert store.read(f"{FIRST}.index", 0, 800).startswith(index)
 
 
 @pytest.mark.usefixtures("_often")

@@ -40,7 +40,8 @@ class Link(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._asked: collections.deque[tuple[int, Any, bool, Answered]] = collections.deque()
         self._next_id = 0
-        self._received = bytearray()
+        self._pieces: list[bytes] = []  # of a frame that has not come as a whole
+        self._missing = 0
         self._watch: asyncio.TimerHandle | None = None
         self._watched = 0  # the oldest question when it was last looked at
         self._is_closed = False
@@ -102,34 +103,45 @@ class Link(asyncio.Protocol):
         self._fail()
 
     def data_received(self, data: bytes) -> None:
-        received = self._received
-        received += data
+        if self._pieces:
+            self._pieces.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                return
+            data = b"".join(self._pieces)
+            self._pieces.clear()
         at = 0
-        while len(received) - at >= frames.LENGTH.size:
-            (length,) = frames.LENGTH.unpack_from(received, at)
+        self._missing = frames.LENGTH.size
+        while len(data) - at >= frames.LENGTH.size:
+            (length,) = frames.LENGTH.unpack_from(data, at)
             end = at + frames.LENGTH.size + length
             if not 0 < length <= FRAME_BYTES_MAX or not self._asked:
                 self.reset()
                 return
-            if end > len(received):
+            if end > len(data):
+                self._missing = end - at
                 break
-            self._on_frame(bytes(received[at + frames.LENGTH.size : end]))
+            # Most often it is all that came: records are large, and not copied once more.
+            self._on_frame(data if end == len(data) else data[:end], at + frames.LENGTH.size)
             at = end
-        del received[:at]
+        if at < len(data):
+            self._pieces.append(data[at:])
+            self._missing -= len(data) - at
 
-    def _on_frame(self, frame: bytes) -> None:
+    def _on_frame(self, data: bytes, at: int) -> None:
+        """`data` ends with the frame."""
         correlation_id, read, is_flexible, answered = self._asked.popleft()
         try:
-            if int.from_bytes(frame[:4], "big") != correlation_id:
+            if int.from_bytes(data[at : at + 4], "big") != correlation_id:
                 raise ValueError("an answer to something else")
-            answer = read(frame, 5 if is_flexible else 4)
+            answer = read(data, at + (5 if is_flexible else 4))
         except ValueError:
             answer = None
             self.reset()
         answered(answer)
 
     def _fail(self) -> None:
-        self._received.clear()
+        self._pieces.clear()
         self._unsent.clear()
         asked, self._asked = self._asked, collections.deque()
         if not self._is_closed:

@@ -164,7 +164,8 @@ class Batch(NamedTuple):
 
     def placed(self, base_offset: int, leader_epoch: int) -> Batch:
         """The same batch at another place. The checksum does not cover the place."""
-        data = _PLACE.pack(base_offset, self.length, leader_epoch) + self.data[_PLACE.size :]
+        place = _PLACE.pack(base_offset, self.length, leader_epoch)
+        data = b"".join((place, memoryview(self.data)[_PLACE.size :]))  # copied once
         return self._replace(base_offset=base_offset, leader_epoch=leader_epoch, data=data)
 
     def with_log_append_time(self, now_ms: int) -> Batch:

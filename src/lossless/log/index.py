@@ -3,6 +3,9 @@
 They hold what the segment's own bytes say, so whoever doubts one builds it anew. Entries are as
 Kafka writes them: (offset from the segment's first, position), (timestamp, offset from it) and
 (version, producer id, first offset, last offset, last stable offset).
+
+Where offsets and times are is written when the segment is flushed, and not before: what a crash
+leaves unflushed is indexed anew in any case.
 """
 
 from __future__ import annotations
@@ -51,6 +54,7 @@ class OffsetIndex:
         self._base_offset = base_offset
         self._offsets = array("q")
         self._positions = array("q")
+        self._unwritten = bytearray()
 
     def load(self, segment_size: int, end_offset: int | None = None) -> bool:
         """Entries below `end_offset`, if one is given: then the rest is dropped. False when it
@@ -76,7 +80,7 @@ class OffsetIndex:
         return not self._offsets
 
     def append(self, offset: int, position: int) -> None:
-        self._store.append(self._name, self._entry.pack(offset - self._base_offset, position))
+        self._unwritten += self._entry.pack(offset - self._base_offset, position)
         self._offsets.append(offset)
         self._positions.append(position)
 
@@ -94,8 +98,14 @@ class OffsetIndex:
     def last_position(self) -> int:
         return self._positions[-1] if self._positions else 0
 
+    def write(self) -> None:
+        if self._unwritten:
+            self._store.append(self._name, bytes(self._unwritten))
+            self._unwritten.clear()
+
     def truncate(self, offset: int) -> None:
         """Drops the entries of `offset` and above."""
+        self.write()
         kept = bisect_left(self._offsets, offset)
         self._store.truncate(self._name, kept * self._entry.size)
         del self._offsets[kept:]
@@ -113,6 +123,7 @@ class TimeIndex:
         self._base_offset = base_offset
         self._timestamps = array("q")
         self._offsets = array("q")
+        self._unwritten = bytearray()
 
     def load(self, end_offset: int | None = None) -> bool:
         data = _entries(self._store, self._name, self._entry)
@@ -137,7 +148,7 @@ class TimeIndex:
         """Only if it is later than all before: the first place with a time is what is asked for."""
         if self._timestamps and timestamp_ms <= self._timestamps[-1]:
             return
-        self._store.append(self._name, self._entry.pack(timestamp_ms, offset - self._base_offset))
+        self._unwritten += self._entry.pack(timestamp_ms, offset - self._base_offset)
         self._timestamps.append(timestamp_ms)
         self._offsets.append(offset)
 
@@ -152,7 +163,13 @@ class TimeIndex:
         before = bisect_left(self._timestamps, timestamp_ms)
         return self._offsets[before - 1] if before else self._base_offset
 
+    def write(self) -> None:
+        if self._unwritten:
+            self._store.append(self._name, bytes(self._unwritten))
+            self._unwritten.clear()
+
     def truncate(self, offset: int) -> None:
+        self.write()
         kept = bisect_left(self._offsets, offset)
         self._store.truncate(self._name, kept * self._entry.size)
         del self._timestamps[kept:]

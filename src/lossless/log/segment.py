@@ -125,6 +125,7 @@ class Segment:
             raise CorruptBatch(f"{self._name} is damaged at {self.size}, though it was flushed")
         if flush or cut:
             self._store.truncate(self._name, self.size)
+        self._write_indexes()
         return Recovered(cut, indexed_to)
 
     def _resume(self, offset: int, names: AbstractSet[str]) -> bool:
@@ -213,14 +214,19 @@ class Segment:
         return [file_name(self.base_offset, suffix) for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES)]
 
     def flush(self) -> None:
+        self._write_indexes()
         for name in self.names:
             self._store.flush(name)
 
     def complete(self) -> None:
-        """Nothing more will come. Whatever has no entry yet is a file all the same."""
-        self._recent.clear()
+        """Whatever has no entry yet is a file all the same."""
+        self._write_indexes()
         for suffix in INDEX_SUFFIXES:
             self._store.append(file_name(self.base_offset, suffix), b"")
+
+    def _write_indexes(self) -> None:
+        self._offsets.write()
+        self._times.write()
 
     def truncate(self, offset: int) -> None:
         """Keeps the batches that end before `offset`."""
@@ -247,6 +253,7 @@ class Segment:
         self._forget()
         for batch in left:
             self._note(batch)
+        self._write_indexes()
 
     def remove(self) -> None:
         for name in self.names:
@@ -279,6 +286,8 @@ class Segment:
         if start is None:
             return b""
         found = self._store.read(self._name, start, end - start)
+        if len(found) < end - start:
+            raise CorruptBatch(f"{self._name} ends at {start + len(found)}, before it should")
         if is_checked:
             require_whole(found)
         return found
