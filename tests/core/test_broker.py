@@ -523,6 +523,15 @@ def test_a_fetch_of_several_partitions_is_answered_for_all_when_one_has_news(two
     two.ask(100, DeleteTopic("payments"))  # where it waited too, and is over
 
 
+def test_a_fetch_that_is_answered_is_not_kept_where_nothing_happens(two: Host) -> None:
+    create(two, (1, 2), topic="payments")
+    two.wait(1_000)
+    for _ in range(20):
+        produce(two, b"a")
+    waiting = two.broker(1)._serving._fetches[TopicPartition("payments", 0)]
+    assert len(waiting) == 1  # the follower's next
+
+
 def test_a_consumer_may_ask_a_follower(two: Host) -> None:
     """KIP-392: which its own fetch tells what is committed, when it has waited long enough."""
     produce(two, b"a")

@@ -59,6 +59,7 @@ class WaitingFetch:
     token: Token
     deadline_ms: int
     request: Fetch
+    number: int = 0
     is_over: bool = False
 
 
@@ -71,7 +72,7 @@ class Serving:
         self._replicas = replicas
         self._exists = exists  # in the cluster, with or without a replica here
         self._appends: dict[TopicPartition, list[WaitingAppend]] = {}
-        self._fetches: dict[TopicPartition, list[WaitingFetch]] = {}
+        self._fetches: dict[TopicPartition, dict[int, WaitingFetch]] = {}  # by their numbers
         self._deadlines: list[tuple[int, int, WaitingAppend | WaitingFetch]] = []
         self._waiting_count = 0
         self._touched: dict[TopicPartition, None] = {}
@@ -206,9 +207,10 @@ class Serving:
         if size >= request.bytes_min or is_odd or request.wait_ms_max <= 0:
             self._answer_fetch(waiting, answers)
             return
-        for asked in request.partitions:
-            self._fetches.setdefault(asked.partition, []).append(waiting)
         self._wait(waiting)
+        waiting.number = self._waiting_count
+        for asked in request.partitions:
+            self._fetches.setdefault(asked.partition, {})[waiting.number] = waiting
 
     def _arrived(self, request: Fetch, asked: FetchPartition, now_ms: int) -> Fetched:
         replica = self._replicas.get(asked.partition)
@@ -282,21 +284,18 @@ class Serving:
 
     def _finish(self, waiting: WaitingAppend) -> None:
         waiting.is_over = True
+        token, waiting.token = waiting.token, None  # its deadline may be far away
         done = tuple(waiting.done.values())
         answer: ProduceAnswer | WriteTxnMarkerAnswer = ProduceAnswer(done)
         if waiting.of_marker:
             answer = WriteTxnMarkerAnswer(done[0].partition, done[0].error)
-        self.replies.append(Reply(waiting.token, answer))
+        self.replies.append(Reply(token, answer))
 
     def _complete_fetches(self, partition: TopicPartition) -> None:
         """Each may now be worth an answer; what is not goes on waiting until its time is up."""
-        for waiting in self._fetches.pop(partition):
-            if waiting.is_over:
-                continue
+        for waiting in list(self._fetches[partition].values()):
             if self._has_news(waiting):
                 self._answer_fetch(waiting)
-            else:
-                self._fetches.setdefault(partition, []).append(waiting)
 
     def _has_news(self, waiting: WaitingFetch) -> bool:
         request = waiting.request
@@ -327,6 +326,11 @@ class Serving:
                 answers.append(fetched)
                 size += len(fetched.data)
         self.replies.append(Reply(waiting.token, FetchAnswer(tuple(answers))))
+        # Its deadline may be far away, and some of its partitions are never touched: nothing of it
+        # is kept for them, its answer with all the records least of all.
+        waiting.token = None
+        for asked in request.partitions if waiting.number else ():
+            self._fetches[asked.partition].pop(waiting.number, None)
 
 
 def _within(asked: FetchPartition, request: Fetch, size: int) -> FetchPartition:
