@@ -128,8 +128,9 @@ def _connections() -> list[Result]:
 async def _ask_from(side: Side, count: int) -> tuple[float, float]:
     """Each connection has one request on its way; together they make all of them."""
     admin = AdminClient({"bootstrap.servers": side.cluster.bootstrap_servers})
-    told = admin.list_topics("asked", timeout=10)
-    batch = build([Record(0, 0, None, b"x" * 100)])
+    while not (told := admin.list_topics("asked", timeout=10)).topics["asked"].partitions:
+        await asyncio.sleep(0.05)
+    batch = build([Record(0, round(time.time() * 1000), None, b"x" * 100)])
     frames_to = []
     for number, partition in told.topics["asked"].partitions.items():
         leader = told.brokers[partition.leader]

@@ -41,7 +41,7 @@ def write(folder: Path, partitions: int, size: int, segment_bytes: int) -> None:
     batch = build(records, producer_id=1, producer_epoch=0, base_sequence=0)
     while True:
         for log in logs:
-            log.append_decided(batch, leader_epoch=0, now_ms=0)
+            log.append_decided(batch, leader_epoch=0)
         if logs[-1].size >= size and not (folder / _DONE).exists():
             (folder / _DONE).touch()
 

@@ -125,7 +125,7 @@ class Replicas:
         for _ in range(times):
             asked = self[follower].next_fetch()
             fetched = self.ask(follower, leader, asked)
-            self[follower].on_fetched(asked, fetched, self.now_ms)
+            self[follower].on_fetched(asked, fetched)
         return fetched
 
     def values(self, broker: int) -> list[bytes]:

@@ -314,7 +314,7 @@ def test_a_follower_whose_log_has_no_epoch_cuts_where_the_leader_says() -> None:
     both.told(led_by(1, 1, replicas=(1, 2), isr=(1, 2)))
     asked = both[2].next_fetch()
     assert both[2].on_fetched(
-        asked, Fetched(PARTITION, Error.NONE, 0, 0, 0, diverging=EpochEnd(1, 0)), 0
+        asked, Fetched(PARTITION, Error.NONE, 0, 0, 0, diverging=EpochEnd(1, 0))
     )
     assert both[2].log.log_end_offset == 0
 
@@ -324,7 +324,7 @@ def test_a_follower_whose_log_has_no_epoch_cuts_where_the_leader_says() -> None:
 
 def test_a_refusal_is_a_reason_to_ask_a_little_later(three: Replicas) -> None:
     asked = three[2].next_fetch()
-    assert not three[2].on_fetched(asked, Fetched(PARTITION, Error.FENCED_LEADER_EPOCH), 0)
+    assert not three[2].on_fetched(asked, Fetched(PARTITION, Error.FENCED_LEADER_EPOCH))
 
 
 def test_an_answer_to_what_was_asked_before_the_log_changed_is_not_for_now(
@@ -333,8 +333,8 @@ def test_an_answer_to_what_was_asked_before_the_log_changed_is_not_for_now(
     three.append(1, b"a")
     asked = three[2].next_fetch()
     fetched = three.ask(2, 1, asked)
-    assert three[2].on_fetched(asked, fetched, 0)
-    assert three[2].on_fetched(asked, fetched, 0)
+    assert three[2].on_fetched(asked, fetched)
+    assert three[2].on_fetched(asked, fetched)
     assert three.values(2) == [b"a"]
 
 
@@ -344,7 +344,7 @@ def test_an_answer_of_an_earlier_epoch_is_not_for_now(three: Replicas, leader: i
     asked = three[2].next_fetch()
     fetched = three.ask(2, 1, asked)
     three.told(led_by(leader, 2), 2)
-    assert three[2].on_fetched(asked, fetched, 0)
+    assert three[2].on_fetched(asked, fetched)
     assert three.values(2) == []
 
 
@@ -355,7 +355,7 @@ def test_who_leads_takes_nothing_from_another_leader_even_if_no_epoch_is_told() 
     asked = three[2].next_fetch()
     fetched = three.ask(2, 1, asked)
     three.told(led_by(2, 2), 2)
-    assert three[2].on_fetched(asked, fetched, 0)
+    assert three[2].on_fetched(asked, fetched)
     assert three.values(2) == []
 
 
@@ -388,5 +388,5 @@ def test_a_follower_asks_again_when_what_came_is_damaged(three: Replicas) -> Non
     asked = three[2].next_fetch()
     fetched = three.ask(2, 1, asked)
     damaged = fetched._replace(data=fetched.data[:-1])
-    assert not three[2].on_fetched(asked, damaged, 0)
+    assert not three[2].on_fetched(asked, damaged)
     assert three.values(2) == []

@@ -144,7 +144,7 @@ def test_a_leader_with_an_empty_log_says_where_it_ends(three: Replicas) -> None:
 
 def test_out_of_range_without_a_word_of_the_end_changes_nothing(three: Replicas) -> None:
     asked = three[2].next_fetch()
-    assert three[2].on_fetched(asked, Fetched(PARTITION, Error.OFFSET_OUT_OF_RANGE), 0)
+    assert three[2].on_fetched(asked, Fetched(PARTITION, Error.OFFSET_OUT_OF_RANGE))
     assert three[2].log.log_end_offset == 0
 
 

@@ -61,11 +61,11 @@ def test_a_follower_takes_what_the_leader_has(log: Log) -> None:
     fill(leader, 3, leader_epoch=1)
     fill(leader, 2, leader_epoch=4)
     for one in leader.batches():
-        log.append_from_leader(one, now_ms=0)
+        log.append_from_leader(one)
     assert list(log.batches()) == list(leader.batches())
     assert log.latest_epoch == 4
     with pytest.raises(UnexpectedOffset, match="batch 0 came, and the log ends at 5"):
-        log.append_from_leader(next(leader.batches()), now_ms=0)
+        log.append_from_leader(next(leader.batches()))
 
 
 def test_what_was_sent_twice_is_stored_once(log: Log) -> None:
@@ -163,11 +163,19 @@ def test_a_segment_is_closed_when_it_is_old(store: MemoryStore) -> None:
     assert log.segment_base_offsets == [0, 2]
 
 
+def test_records_that_are_old_already_are_not_cut_to_pieces(store: MemoryStore) -> None:
+    """Each segment has open files: a topic that is filled from an archive would use them up."""
+    log = opened(store, LogConfig(segment_ms=100))
+    for timestamp_ms in range(5):
+        log.append(batch(timestamp_ms=timestamp_ms), leader_epoch=0, now_ms=1_000_000)
+    assert log.segment_base_offsets == [0]
+
+
 def test_a_segment_is_closed_when_its_offsets_exceed_its_index(log: Log) -> None:
     leader = batch().placed(0, 0)
-    log.append_from_leader(leader, now_ms=0)
-    log.append_from_leader(leader.placed(OFFSETS_MAX, 0), now_ms=0)
-    log.append_from_leader(leader.placed(OFFSETS_MAX + 1, 0), now_ms=0)
+    log.append_from_leader(leader)
+    log.append_from_leader(leader.placed(OFFSETS_MAX, 0))
+    log.append_from_leader(leader.placed(OFFSETS_MAX + 1, 0))
     assert log.segment_base_offsets == [0, OFFSETS_MAX + 1]
 
 

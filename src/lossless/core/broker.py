@@ -576,7 +576,7 @@ class Broker:
             replica = self.replicas.get(asked.partition)
             if replica is None or replica.leader != leader:
                 continue
-            if not replica.on_fetched(asked, fetched, now_ms):
+            if not replica.on_fetched(asked, fetched):
                 self._fetch_ms[leader] = now_ms + self.config.backoff_ms
             self._serving.touch(replica.partition)
 

@@ -562,7 +562,7 @@ class Quorum:
                 self._back_off(source, request, now_ms)
                 return
             for batch in batches:
-                self._log.append_from_leader(batch, now_ms=now_ms)
+                self._log.append_from_leader(batch)
                 self._must_flush = True
             committed = min(answer.high_watermark, self._log.log_end_offset)
             self.high_watermark = max(self.high_watermark, committed)

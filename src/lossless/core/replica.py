@@ -256,7 +256,7 @@ class Replica:
             producer_epoch=NO_PRODUCER_EPOCH if producer is None else producer.epoch,
             transactional=producer is not None,
         )
-        self.log.append_decided(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        self.log.append_decided(batch, leader_epoch=self.leader_epoch)
         self._after_append(now_ms)
 
     @property
@@ -569,7 +569,7 @@ class Replica:
             self.config.fetch_bytes_max,
         )
 
-    def on_fetched(self, asked: FetchPartition, fetched: Fetched, now_ms: int) -> bool:
+    def on_fetched(self, asked: FetchPartition, fetched: Fetched) -> bool:
         """What the leader answered. False: nothing came of it, ask again a little later."""
         is_stale = asked.offset != self.log.log_end_offset or (
             asked.leader_epoch != self.leader_epoch and self._rules.fetch_checks_epoch
@@ -592,7 +592,7 @@ class Replica:
             if batch.base_offset < self.log.log_end_offset == self.log.log_start_offset:
                 # The leader's log begins within a batch, which came as a whole.
                 self.log.start_anew(batch.base_offset)
-            self.log.append_from_leader(batch, now_ms=now_ms)
+            self.log.append_from_leader(batch)
         if fetched.data and self.config.flush_before_ack:
             self.log.flush()
         self._is_new_follower = False

@@ -172,12 +172,12 @@ class Log:
         if self.config.log_append_time:
             batch = batch.with_log_append_time(now_ms)
         placed = batch.placed(self.log_end_offset, leader_epoch)
-        self._write(placed, now_ms)
+        self._write(placed)
         return Appended(placed.base_offset, placed.last_offset)
 
-    def append_decided(self, batch: Batch, *, leader_epoch: int, now_ms: int) -> None:
+    def append_decided(self, batch: Batch, *, leader_epoch: int) -> None:
         """As the leader, what its own coordinator wrote: nothing about it is in doubt."""
-        self._write(batch.placed(self.log_end_offset, leader_epoch), now_ms)
+        self._write(batch.placed(self.log_end_offset, leader_epoch))
 
     def append_marker(
         self,
@@ -199,20 +199,20 @@ class Log:
             producer_id=producer_id,
             producer_epoch=producer_epoch,
         ).placed(self.log_end_offset, leader_epoch)
-        self._write(batch, now_ms)
+        self._write(batch)
         return Appended(batch.base_offset, batch.last_offset)
 
-    def append_from_leader(self, batch: Batch, *, now_ms: int) -> Appended:
+    def append_from_leader(self, batch: Batch) -> Appended:
         """As a follower: what the leader has decided is not questioned, but for its place."""
         if batch.base_offset < self.log_end_offset:
             raise UnexpectedOffset(
                 f"batch {batch.base_offset} came, and the log ends at {self.log_end_offset}"
             )
-        self._write(batch, now_ms)
+        self._write(batch)
         return Appended(batch.base_offset, batch.last_offset)
 
-    def _write(self, batch: Batch, now_ms: int) -> None:
-        self._roll_if_due(batch, now_ms)
+    def _write(self, batch: Batch) -> None:
+        self._roll_if_due(batch)
         if self._epochs.assign(batch.leader_epoch, batch.base_offset):
             self._store.replace(EPOCHS, self._epochs.encode())
         self._segments[-1].append(batch)
@@ -238,9 +238,12 @@ class Log:
                 )
             )
 
-    def _roll_if_due(self, batch: Batch, now_ms: int) -> None:
+    def _roll_if_due(self, batch: Batch) -> None:
         active = self._segments[-1]
-        is_old = _is_older(active.first_timestamp_ms, now_ms, self.config.segment_ms)
+        # By the records' own times, as in Kafka: what is old already is not cut to pieces.
+        is_old = _is_older(
+            active.first_timestamp_ms, batch.max_timestamp_ms, self.config.segment_ms
+        )
         if is_old or active.is_full_for(batch, self.config.segment_bytes):
             # A leader's compaction leaves gaps between batches; between segments they would look as
             # if a crash had made them.

@@ -234,7 +234,7 @@ class World:
         leader, asked, fetched = node.answer
         node.answer = None
         if node.replica.leader == leader:
-            node.replica.on_fetched(asked, fetched, 0)
+            node.replica.on_fetched(asked, fetched)
 
     def _lag(self, node: _Node, other: int) -> None:
         self.lags -= 1
