@@ -226,8 +226,20 @@ def measure(records: int, runs: int) -> list[Result]:
             _compared("CPU of the brokers for 2 M records of 100 B", "s", cpu, None, less=True)
         )
         peak = statistics.median(found["apache"])
-        results.append(_large(sides, records, runs))
-        results.append(_one_by_one(sides, records, runs))
+        results += [
+            _produced(
+                "produce 1 KiB", sides, runs, records=records // 8, size=1024, how=BATCHED, bar=1.3
+            ),
+            _produced(
+                "one record per request",
+                sides,
+                runs,
+                records=records // 40,
+                size=100,
+                how=ONE_BY_ONE,
+                bar=2.0,
+            ),
+        ]
         late = _alternating(
             "p99",
             sides,
@@ -248,27 +260,21 @@ def measure(records: int, runs: int) -> list[Result]:
     return results
 
 
-def _large(sides: Mapping[str, Side], records: int, runs: int) -> Result:
+def _produced(
+    what: str,
+    sides: Mapping[str, Side],
+    runs: int,
+    *,
+    records: int,
+    size: int,
+    how: tuple[str, ...],
+    bar: float,
+) -> Result:
+    topic = what.replace(" ", "-")
     for side in sides.values():
-        side.create("large")
-        side.send("large", records // 20, 1024, BATCHED)
+        side.create(topic)
+        side.send(topic, records // 3, size, how)
     found = _alternating(
-        "produce 1 KiB",
-        sides,
-        runs,
-        lambda side: side.send("large", records // 8, 1024, BATCHED).records_per_s,
+        what, sides, runs, lambda side: side.send(topic, records, size, how).records_per_s
     )
-    return _compared("produce 1 KiB", "records/s", found, 1.3)
-
-
-def _one_by_one(sides: Mapping[str, Side], records: int, runs: int) -> Result:
-    for side in sides.values():
-        side.create("single")
-        side.send("single", records // 100, 100, ONE_BY_ONE)
-    found = _alternating(
-        "one record per request",
-        sides,
-        runs,
-        lambda side: side.send("single", records // 40, 100, ONE_BY_ONE).records_per_s,
-    )
-    return _compared("one record per request", "records/s", found, 2.0)
+    return _compared(what, "records/s", found, bar)

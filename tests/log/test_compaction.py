@@ -71,6 +71,16 @@ def test_the_last_record_of_a_key_stays_where_it_was(log: Log, store: MemoryStor
             found.read(offset, end_offset=end, bytes_max=1)
 
 
+def test_what_is_left_of_a_segment_is_indexed_again(log: Log, store: MemoryStore) -> None:
+    for number in range(8):
+        put(log, (b"%d" % number, b"1"))
+    put(log, (b"0", b"2"))
+    close_segment(log)
+    compact(log)
+    assert [record.key for record in records(log)][:2] == [b"1", b"2"]  # it was written anew
+    assert store.size(f"{0:020d}.index") >= 8  # an entry has 8 bytes
+
+
 def test_records_without_a_key_go(log: Log) -> None:
     put(log, (None, b"1"), (b"a", b"2"))
     close_segment(log)

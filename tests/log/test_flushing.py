@@ -56,6 +56,17 @@ def test_what_is_closed_is_flushed() -> None:
     assert log.recovery_point == 11
 
 
+def test_what_is_flushed_can_be_found_by_the_index_on_disk() -> None:
+    """A log that was killed does not read again what was flushed, so nobody would index it."""
+    store = MemoryStore()
+    log = opened(store, LARGE)
+    fill(log, 10)
+    log.flush()
+    store.lose_power(lambda _unflushed: 0)
+    assert store.size(f"{FIRST}.index") >= 8  # an entry has 8 bytes
+    assert values(opened(store, LARGE)) == [b"%d" % number for number in range(10)]
+
+
 @pytest.mark.usefixtures("_often")
 def test_what_is_not_closed_is_flushed_every_so_often() -> None:
     log = opened(MemoryStore(), LARGE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -20,7 +19,6 @@ from lossless.log.batch import CorruptBatch
 from lossless.log.store import StoreFailed
 
 SHUT_DOWN_S_MAX = 20.0
-GARBAGE_AFTER = 50_000  # objects more than were freed
 FAILED = 1  # as Kafka halts when its disk fails
 
 _logger = logging.getLogger("lossless.broker")
@@ -65,11 +63,6 @@ async def _serve(config: NodeConfig) -> None:
 
     loop.add_signal_handler(signal.SIGUSR1, suffer)
     await node.start()
-    # What has been made so far stays. A request leaves no cycles behind: to look for them after
-    # every few hundred objects, as Python does, would be for nothing.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GARBAGE_AFTER)
     _logger.info("node %d runs", config.number)
     await asked_to_stop.wait()
     is_in_order = await node.shut_down(timeout_s=SHUT_DOWN_S_MAX)

@@ -122,19 +122,20 @@ class Link(asyncio.Protocol):
                 self._missing = end - at
                 break
             # Most often it is all that came: records are large, and not copied once more.
-            self._on_frame(data if end == len(data) else data[:end], at + frames.LENGTH.size)
+            is_all = at == 0 and end == len(data)
+            self._on_frame(data if is_all else data[at:end])
             at = end
         if at < len(data):
             self._pieces.append(data[at:])
             self._missing -= len(data) - at
 
-    def _on_frame(self, data: bytes, at: int) -> None:
-        """`data` ends with the frame."""
+    def _on_frame(self, frame: bytes) -> None:
         correlation_id, read, is_flexible, answered = self._asked.popleft()
+        at = frames.LENGTH.size
         try:
-            if int.from_bytes(data[at : at + 4], "big") != correlation_id:
+            if int.from_bytes(frame[at : at + 4], "big") != correlation_id:
                 raise ValueError("an answer to something else")
-            answer = read(data, at + (5 if is_flexible else 4))
+            answer = read(frame, at + (5 if is_flexible else 4))
         except ValueError:
             answer = None
             self.reset()
