@@ -151,6 +151,23 @@ def test_a_broker_registers_and_runs_as_soon_as_it_has_seen_its_own_registration
     assert (known.is_active, known.rack, known.epoch) == (True, "a", host.broker(1).broker_epoch)
 
 
+def test_a_fenced_broker_says_at_once_that_it_knows_more() -> None:
+    host = Host()
+    host.instead[BrokerHeartbeat] = lambda _: BrokerHeartbeatAnswer(Error.NONE, is_fenced=True)
+    host.start(1)
+
+    def said() -> list[int]:
+        beats = [one for one in host.sent if isinstance(one, BrokerHeartbeat)]
+        return [one.metadata_offset for one in beats if one.broker == 1]
+
+    before = said()
+    host.sent.clear()
+    host.start(2)  # it registers, and no time passes
+    news = said()
+    assert news
+    assert min(news) > max(before)
+
+
 def test_heartbeats_keep_a_broker_running(two: Host) -> None:
     two.wait(5 * SESSION_MS)
     assert {two.broker(broker).phase for broker in (1, 2)} == {Phase.RUNNING}
@@ -893,6 +910,15 @@ def test_a_broker_turns_to_the_next_controller_when_the_last_one_never_answers()
     broker = a_broker_that_follows(101)
     effects = broker.on_request(102, "told", BeginQuorumEpoch(2, 102), 50)
     assert asked_of(effects) == [102]
+
+
+def test_a_broker_makes_itself_known_to_the_next_controller_at_once() -> None:
+    broker = a_broker_that_follows(101)
+    broker.on_answer(101, BrokerRegistration(1, 7), BrokerRegistrationAnswer(Error.NONE, 9), 10)
+    running = BrokerHeartbeatAnswer(Error.NONE, is_fenced=False)
+    broker.on_answer(101, BrokerHeartbeat(1, 9, 0, False), running, 20)
+    effects = broker.on_request(102, "told", BeginQuorumEpoch(2, 102), 50)
+    assert [to for to, asked in effects.send if isinstance(asked, BrokerHeartbeat)] == [102]
 
 
 def test_what_a_former_controller_answers_late_is_not_heard() -> None:
