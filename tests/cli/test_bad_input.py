@@ -112,6 +112,7 @@ def test_a_transform_that_raises_is_told_in_its_own_words(shop: Shop) -> None:
     assert shop.written() == set()
 
 
+@pytest.mark.full
 def test_a_transform_that_fails_on_every_record_commits_none(
     shop: Shop, spark: SparkSession
 ) -> None:

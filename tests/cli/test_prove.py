@@ -35,6 +35,7 @@ def test_a_promise_that_is_not_refuted_ends_with_0_and_says_how_far_it_was_looke
     assert "seeds 1 to 5" in result.stdout
 
 
+@pytest.mark.full
 def test_what_does_not_settle_cannot_be_told_by_who_looks_for_something_else() -> None:
     arguments = ("--set", "off=empty_epochs_forgotten", "--set", "faults-max=6", "--seed", "74")
     stuck = _run("prove", "--faults", "leader-crash", *arguments)

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from delivery import Delivery, MakeDelivery, every_sink, every_sink_in_full
+from delivery import Delivery, MakeDelivery, each_time_on, every_sink
 from lossless.engines.waiting import wait_until
 from lossless.errors import Fenced
 from lossless.pipeline.crash_points import CrashPoints, InjectedFailure
@@ -27,7 +27,7 @@ def killed(delivery: Delivery, crash_points: str) -> None:
     assert delivery.crashes() == [crash_points]
 
 
-@every_sink_in_full
+@each_time_on("postgres")
 @pytest.mark.parametrize(
     "point", [pytest.param("before-staging", marks=pytest.mark.full), "after-staging"]
 )
@@ -40,7 +40,7 @@ def test_a_driver_killed_before_its_commit(
     delivery.assert_exactly_once(ledger)
 
 
-@every_sink_in_full
+@each_time_on("parquet")
 def test_a_driver_killed_while_it_stages(sink: str, make_delivery: MakeDelivery) -> None:
     """The transform kills its own driver when it meets a record in the middle of batch two."""
     delivery = make_delivery(sink, transform="deadly:transform")
@@ -93,7 +93,7 @@ def test_a_driver_that_dies_after_its_commit_leaves_a_checkpoint_nobody_needs(
     delivery.assert_exactly_once(delivery.run())
 
 
-@every_sink_in_full
+@each_time_on("parquet")
 def test_a_checkpoint_deleted_under_a_running_driver(
     sink: str, make_delivery: MakeDelivery
 ) -> None:
@@ -117,7 +117,7 @@ def _checkpoints() -> list[Path]:
     return list(Path(tempfile.gettempdir()).glob("lossless-cell-*"))
 
 
-@every_sink_in_full
+@each_time_on("postgres")
 def test_a_ledger_ahead_of_the_checkpoint(
     sink: str, make_delivery: MakeDelivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +132,7 @@ def test_a_ledger_ahead_of_the_checkpoint(
     delivery.assert_exactly_once(delivery.run())
 
 
-@every_sink_in_full
+@each_time_on("parquet")
 def test_a_ledger_behind_the_checkpoint(sink: str, make_delivery: MakeDelivery) -> None:
     """The sink is restored from a backup taken after the first batch: it is filled again."""
     delivery = make_delivery(sink)
@@ -190,7 +190,7 @@ class Backup:
             connection.execute(script)
 
 
-@every_sink_in_full
+@each_time_on("postgres")
 def test_a_zombie_that_wakes_after_another_driver_committed(
     sink: str, make_delivery: MakeDelivery
 ) -> None:
@@ -204,7 +204,7 @@ def test_a_zombie_that_wakes_after_another_driver_committed(
     delivery.assert_exactly_once(ledger)
 
 
-@every_sink_in_full
+@each_time_on("delta")
 def test_a_zombie_that_wakes_before_the_other_driver_commits(
     sink: str, make_delivery: MakeDelivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:

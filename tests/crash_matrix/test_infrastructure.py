@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from cutting_proxy import CuttingProxy
-from delivery import Delivery, MakeDelivery, every_sink, every_sink_in_full
+from delivery import Delivery, MakeDelivery, each_time_on, every_sink
 from lossless.pipeline.events import Committed, Event, Retrying
 from lossless.pipeline.source import SourceLog
 from postgres_server import running_postgres
@@ -28,7 +28,7 @@ def spark_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-@every_sink_in_full
+@each_time_on("parquet")
 def test_an_executor_killed_in_the_middle_of_a_task(
     sink: str, make_delivery: MakeDelivery, spark_master: str
 ) -> None:
@@ -62,7 +62,7 @@ def transform(rows):
 """
 
 
-@every_sink_in_full
+@each_time_on("delta")
 def test_a_partition_leader_killed_between_batches(
     sink: str, make_delivery: MakeDelivery, lossless_cluster: Any
 ) -> None:

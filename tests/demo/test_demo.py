@@ -93,6 +93,7 @@ def test_everything_acknowledged_is_stored_once_though_leader_and_driver_die(
     marked.assert_nothing_left()
 
 
+@pytest.mark.full
 def test_usual_settings_lose_and_duplicate_and_every_order_is_named(
     marked: Marked, tmp_path: Path
 ) -> None:

@@ -82,7 +82,10 @@ class Serving:
     @property
     def deadline_ms(self) -> int | None:
         """When the first who waits has waited long enough."""
-        return self._deadlines[0][0] if self._deadlines else None
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][2].is_over:
+            heapq.heappop(deadlines)
+        return deadlines[0][0] if deadlines else None
 
     def touch(self, partition: TopicPartition) -> None:
         """Its replica may have moved."""

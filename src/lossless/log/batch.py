@@ -51,6 +51,7 @@ _PRODUCER_AT = 43
 _PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
 
 _COMPRESSION = 0x07
+_LAST_COMPRESSION = max(Compression)
 _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
@@ -122,7 +123,7 @@ class Batch(NamedTuple):
     @property
     def compression(self) -> Compression:
         kind = self.attributes & _COMPRESSION
-        if kind > max(Compression):
+        if kind > _LAST_COMPRESSION:
             raise CorruptBatch(f"batch {self.base_offset} has no known compression: {kind}")
         return Compression(kind)
 

@@ -40,6 +40,7 @@ def test_letters_of_a_dead_driver_stay_invisible_and_are_swept(
     assert successor.contents == ([(0, 0), (0, 2)], [(0, 1)])
 
 
+@pytest.mark.full
 def test_abandoned_letters_are_removed_before_others_settle_their_sequence(
     spark: SparkSession, driver: Driver, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +81,7 @@ def test_late_letters_of_a_zombie_are_refused(
     assert driver.contents == ([(0, 0)], [(0, 1)])
 
 
+@pytest.mark.full
 def test_letters_that_came_after_ours_are_looked_for(
     spark: SparkSession, driver: Driver, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 # The traps
 
 
-@pytest.mark.parametrize("commits_read_max", [delta_log.COMMITS_READ_MAX, 0])
+@pytest.mark.parametrize(
+    "commits_read_max", [delta_log.COMMITS_READ_MAX, pytest.param(0, marks=pytest.mark.full)]
+)
 def test_restore_to_before_our_last_commit_is_refused_until_it_is_undone(
     spark: SparkSession,
     driver: Driver,
@@ -55,6 +57,7 @@ def commit_file(path: str, version: int) -> Path:
     return Path(path) / "_delta_log" / f"{version:020}.json"
 
 
+@pytest.mark.full
 def test_the_ledger_is_followed_without_a_job_over_the_whole_log(
     spark: SparkSession, driver: Driver, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +147,7 @@ def test_a_batch_that_was_filtered_whole_moves_the_ledger_only(driver: Driver) -
     assert driver.contents == ([], [])
 
 
+@pytest.mark.full
 def test_log_clean_up_forgets_the_history_and_keeps_the_ledger(
     spark: SparkSession, driver: Driver, path: str
 ) -> None:
@@ -168,6 +172,7 @@ def test_log_clean_up_forgets_the_history_and_keeps_the_ledger(
     assert successor.contents == ([(0, 0), (0, 2), (0, 3)], [(0, 1)])
 
 
+@pytest.mark.full
 def test_optimize_and_vacuum_keep_rows_and_ledger(
     spark: SparkSession, driver: Driver, path: str
 ) -> None:
