@@ -1,4 +1,4 @@
-# Every target sets up what it needs: a .venv, Java and, for tests, PostgreSQL.
+# Every target sets up what it needs: a .venv, Java and, for tests, PostgreSQL and Redis.
 .PHONY: help setup demo test test-all soak coverage check bench lock clean
 PYTHON := .venv/bin/python
 # Tests that have to reach every branch run by themselves, and count what they reach.
@@ -21,12 +21,12 @@ demo: ## three brokers, a pipeline, two kills, and the audit that shows nothing 
 	@.venv/bin/lossless demo
 
 test: ## the checks and the tests that CI runs
-	@scripts/setup postgres kcat
+	@scripts/setup postgres kcat redis
 	@$(MAKE) --no-print-directory check coverage
 	@$(TESTS) -m "not full"
 
 test-all: ## every test, the whole crash matrix included
-	@scripts/setup postgres kcat
+	@scripts/setup postgres kcat redis
 	@$(MAKE) --no-print-directory check coverage
 	@$(TESTS)
 

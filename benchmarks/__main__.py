@@ -16,7 +16,7 @@ import click
 import psycopg
 from tests.postgres_server import SUPERUSER, running_postgres
 
-from benchmarks import cluster_growth, kafka, orders, peers, reopen, simulation
+from benchmarks import client, cluster_growth, kafka, orders, peers, reopen, simulation
 from benchmarks.measure import Peer, Result, compare, console, report
 from lossless.contract import load_contract
 from lossless.engines import cluster
@@ -202,7 +202,7 @@ def _commit_times(commits: list[float]) -> Callable[[Event], None]:
 
 
 ON_SPARK = ("parquet", "delta", "postgres", "audit", "ledger", "growth")
-PARTS = (*ON_SPARK, "kafka", "cluster-growth", "simulation", "detection", "reopen")
+PARTS = (*ON_SPARK, "kafka", "cluster-growth", "client", "simulation", "detection", "reopen")
 KAFKA_RUNS_LEAST = 9  # pairs: the machines that this runs on are noisy
 
 
@@ -228,6 +228,9 @@ def main(
     if "cluster-growth" in chosen:
         console.print("cluster-growth …")
         results += cluster_growth.growth()
+    if "client" in chosen:
+        console.print("client …")
+        results += client.measure(records, runs)
     if "simulation" in chosen:
         console.print("simulation …")
         results += simulation.speed(runs)

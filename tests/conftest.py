@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["postgres_server"]
+pytest_plugins = ["postgres_server", "redis_server"]
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and every command that
 # they start would ignore it too.
@@ -23,6 +23,8 @@ SHARE_A_CLUSTER = {
     "audit",
     "claims",
     "conformance",
+    "consuming",
+    "producing",
     "proxy",
     "robustness",
     "security",

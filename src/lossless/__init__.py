@@ -1,29 +1,35 @@
 """Reliable data delivery for Kafka and Spark, proven rather than hoped for.
 
     lossless.cluster()    a Kafka cluster for as long as a `with` block runs
+    lossless.Producer     sends, and never loses silently
+    lossless.Consumer     reads, and commits only what is done
     lossless.Pipeline     topics to tables, exactly once
 
-Both are imported when they are first used: `import lossless` must not wait for PySpark.
+Each is imported when it is first used: `import lossless` must not wait for PySpark.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lossless.client.consuming.consumer import Consumer
+    from lossless.client.producing.producer import Producer
     from lossless.engines import cluster
     from lossless.pipeline.pipeline import Pipeline
 
-__all__ = ["Pipeline", "cluster"]
+__all__ = ["Consumer", "Pipeline", "Producer", "cluster"]
+
+_FOUND_IN = {
+    "Consumer": "lossless.client.consuming.consumer",
+    "Pipeline": "lossless.pipeline.pipeline",
+    "Producer": "lossless.client.producing.producer",
+    "cluster": "lossless.engines",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "cluster":
-        from lossless.engines import cluster
-
-        return cluster
-    if name == "Pipeline":
-        from lossless.pipeline.pipeline import Pipeline
-
-        return Pipeline
-    raise AttributeError(f"module 'lossless' has no attribute {name!r}")
+    if name not in _FOUND_IN:
+        raise AttributeError(f"module 'lossless' has no attribute {name!r}")
+    return getattr(importlib.import_module(_FOUND_IN[name]), name)

@@ -8,7 +8,9 @@ which leaves the count as it was, still changes it.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import repeat
 
 import xxhash
 
@@ -16,14 +18,30 @@ HASH_MODULUS = 1 << 64
 SPARK_HASH_SEED = 42  # the seed of Spark's xxhash64()
 
 
+_pack_offset = struct.Struct("<q").pack
+
+
 def record_hash(topic_id: str, partition: int, offset: int) -> int:
     """What Spark's `xxhash64(topic_id, partition, offset)` gives, as an unsigned number.
 
     Spark chains the columns: each is hashed with the hash of the one before it as the seed.
     """
+    return offset_hash(offset, partition_seed(topic_id, partition))
+
+
+def partition_seed(topic_id: str, partition: int) -> int:
+    """The part of `record_hash` that is the same for all records of a partition."""
     digest = xxhash.xxh64_intdigest(topic_id.encode(), SPARK_HASH_SEED)
-    digest = xxhash.xxh64_intdigest(struct.pack("<i", partition), digest)
-    return xxhash.xxh64_intdigest(struct.pack("<q", offset), digest)
+    return xxhash.xxh64_intdigest(struct.pack("<i", partition), digest)
+
+
+def offset_hash(offset: int, seed: int) -> int:
+    return xxhash.xxh64_intdigest(_pack_offset(offset), seed)
+
+
+def offset_hashes(offsets: Iterable[int], seed: int) -> int:
+    """Their sum, not yet modulo anything. No step of it is ours, so it is quick."""
+    return sum(map(xxhash.xxh64_intdigest, map(_pack_offset, offsets), repeat(seed)))
 
 
 @dataclass(frozen=True, slots=True)

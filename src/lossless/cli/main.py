@@ -36,6 +36,7 @@ COMMANDS: dict[str, str] = {
     "run": "run",
     "audit": "audit",
     "prove": "prove",
+    "dead-letters": "dead_letters",
 }
 
 

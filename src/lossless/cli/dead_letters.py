@@ -1,0 +1,419 @@
+"""`lossless dead-letters`: what could not be processed, why, and back with it."""
+
+from __future__ import annotations
+
+import base64
+import heapq
+import json
+import re
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from lossless.cli import options
+from lossless.cli.console import stderr, stdout
+from lossless.contract import librdkafka_settings, load_contract
+from lossless.contract.load import find_contract
+from lossless.contract.place import nearest
+from lossless.errors import BadInput
+
+if TYPE_CHECKING:
+    from lossless.client.retrying.letters import DeadLetter
+    from lossless.client.retrying.reading import Wanted
+    from lossless.client.retrying.replaying import ReplayReport
+
+_SUFFIX = "-dlt"
+_AGO = re.compile(r"(\d+)([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LISTED = 50
+_NAMED = 5
+_KEY_SHOWN = 24
+_VALUE_SHOWN = 40
+_WIDTH_MAX = 1_000
+_RECORD_BYTES_MAX = "1000000000"  # as much as librdkafka takes
+
+
+@click.group()
+def command() -> None:
+    """Show records that could not be processed, and send them back.
+
+    A consumer that gives a record up sends it to TOPIC-dlt, with headers that say where it was,
+    which group tried it how often, and the exception. Letters that Spring Kafka, Kafka Connect,
+    Kafka Streams or a share group wrote are read as well.
+
+    \b
+    Examples
+      lossless dead-letters list orders
+      lossless dead-letters list orders --exception ValueError --since 2h
+      lossless dead-letters replay orders --dry-run
+      lossless dead-letters replay orders --exception TimeoutError
+    """
+
+
+def _shared(function: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(
+        [
+            click.option(
+                "--exception",
+                metavar="NAME",
+                help="Only these: ValueError, or shop.errors.*; with or without its module.",
+            ),
+            click.option(
+                "--since",
+                metavar="TIME",
+                help="Only letters since then: 2h, for two hours ago; or 2026-05-01T12:00, in UTC.",
+            ),
+            click.option("--until", metavar="TIME", help="Only letters before; as --since."),
+            click.option("--original-topic", metavar="TOPIC", help="Only records from this topic."),
+            click.option("--limit", type=click.IntRange(min=1), help="At most so many."),
+            click.option(
+                "--format",
+                "layout",
+                type=click.Choice(["table", "json"]),
+                default="table",
+                show_default=True,
+                help="How the result is told on stdout.",
+            ),
+            options.kafka,
+            options.contract,
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+@command.command("list")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@_shared
+def list_command(
+    topics: tuple[str, ...],
+    exception: str | None,
+    since: str | None,
+    until: str | None,
+    original_topic: str | None,
+    limit: int | None,
+    layout: str,
+    kafka: str | None,
+    contract_path: Path | None,
+) -> None:
+    """Show dead letters, the newest last.
+
+    TOPIC is a topic whose letters lie in TOPIC-dlt, or the dead letter topic itself; without one,
+    all topics that end in -dlt are read. The table shows the last 50 unless --limit says
+    otherwise; JSON has the stack traces and headers too. Nothing is changed: letters stay where
+    they are, also after a replay.
+
+    "when" is the time of the letter. Kafka Connect and Kafka Streams keep the time of the original
+    record there.
+
+    \b
+    Examples
+      lossless dead-letters list
+      lossless dead-letters list orders --exception ValueError --since 2h
+      lossless dead-letters list orders --format json | jq -r '.letters[0].stack_trace'
+    """
+    from lossless.client.retrying.reading import letters_of
+
+    wanted = _wanted(exception, since, until, original_topic)
+    settings, existing = _reached(kafka, contract_path)
+    chosen = [_chosen(name, existing) for name in topics] or sorted(
+        name for name in existing if name.endswith(_SUFFIX)
+    )
+    most = limit or _LISTED
+    newest: list[tuple[int, str, int, int, DeadLetter]] = []
+    count = 0
+    for topic in chosen:
+        for letter in letters_of(settings, topic):
+            if wanted.matches(letter):
+                count += 1
+                entry = (letter.timestamp_ms or 0, topic, letter.partition, letter.offset, letter)
+                if len(newest) < most:
+                    heapq.heappush(newest, entry)
+                else:
+                    heapq.heappushpop(newest, entry)
+    letters = [entry[-1] for entry in sorted(newest, key=lambda entry: entry[:-1])]
+    if layout == "json":
+        told = {"topics": chosen, "count": count, "letters": [_as_json(each) for each in letters]}
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        return
+    if not letters:
+        click.echo(f"no dead letters{_where(chosen)}")
+        return
+    _print(_table(letters))
+    if count > len(letters):
+        click.echo(f"the last {len(letters):,} of {count:,}; see more with --limit")
+
+
+@command.command("replay")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@_shared
+@click.option("--dry-run", is_flag=True, help="Only show what would be sent back.")
+def replay_command(
+    topics: tuple[str, ...],
+    exception: str | None,
+    since: str | None,
+    until: str | None,
+    original_topic: str | None,
+    limit: int | None,
+    layout: str,
+    kafka: str | None,
+    contract_path: Path | None,
+    dry_run: bool,
+) -> None:
+    """Send dead letters back to where they came from, each once.
+
+    A record goes back to its original topic and partition with the key, value, headers, timestamp
+    and operation id it had; headers about its failure are left out. Its letter stays where it is.
+
+    What went back is remembered by commits of the group lossless-replay-TOPIC: a second replay
+    sends only what the first did not, whatever the filters were. A replay that was killed may send
+    again what was not committed yet, at most 500 records, each with the same operation id. To send
+    all of them once more, delete that group. Run one replay of a topic at a time.
+
+    First mend what made the records fail, or they come back as new letters.
+
+    \b
+    Examples
+      lossless dead-letters replay orders --dry-run
+      lossless dead-letters replay orders --exception TimeoutError
+      lossless dead-letters replay orders --since 2h --limit 100
+    """
+    from lossless.client.producing.producer import Producer
+    from lossless.client.retrying.replaying import replay
+
+    wanted = _wanted(exception, since, until, original_topic)
+    settings, existing = _reached(kafka, contract_path)
+    chosen = [_chosen(name, existing) for name in topics]
+    letters: list[DeadLetter] = []
+    reports: list[ReplayReport] = []
+    left = limit
+    # How large a record may be is for the brokers of its topic to say.
+    sending = {"message.max.bytes": _RECORD_BYTES_MAX, **settings}
+    with nullcontext() if dry_run else Producer(sending, application="lossless-replay") as sender:
+        for topic in dict.fromkeys(chosen):
+            report = replay(
+                settings,
+                topic,
+                sender=sender,
+                wanted=wanted,
+                limit=left,
+                on_letter=letters.append if dry_run or layout == "json" else None,
+            )
+            reports.append(report)
+            left = None if left is None else left - report.matched
+    if layout == "json":
+        told = {
+            "dry_run": dry_run,
+            "topics": [_report_as_json(report) for report in reports],
+            "letters": [_as_json(letter) for letter in letters],
+        }
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        return
+    if letters:
+        _print(_table(letters))
+    for report in reports:
+        _tell(report, dry_run=dry_run)
+
+
+def _wanted(
+    exception: str | None, since: str | None, until: str | None, original_topic: str | None
+) -> Wanted:
+    from lossless.client.retrying.reading import Wanted
+
+    return Wanted(
+        exception=exception,
+        since_ms=_milliseconds("--since", since),
+        until_ms=_milliseconds("--until", until),
+        original_topic=original_topic,
+    )
+
+
+def _milliseconds(option: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    now = datetime.now(tz=UTC)
+    match = _AGO.fullmatch(text)
+    if match is not None:
+        return int(now.timestamp() * 1000) - int(match[1]) * _SECONDS[match[2]] * 1000
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadInput(
+            f"{option} {text} is not a time",
+            hint="write 30s, 10m, 2h or 3d for so long ago; or 2026-05-01, 2026-05-01T12:00:00Z",
+        ) from error
+    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _reached(kafka: str | None, contract_path: Path | None) -> tuple[dict[str, str], set[str]]:
+    """How to talk to the cluster, and its topics."""
+    from lossless.engines.choose import connect
+    from lossless.engines.metadata import read_metadata
+
+    # An address is enough: a contract is needed only when it says where the cluster is.
+    found = find_contract(contract_path)
+    client = connect(kafka, load_contract(found) if found else None).client_settings
+    return librdkafka_settings(client), set(read_metadata(client).topics)
+
+
+def _chosen(name: str, existing: set[str]) -> str:
+    """`orders` means its dead letters, where it has a topic for them; else it is one itself."""
+    for candidate in (f"{name}{_SUFFIX}", name):
+        if candidate in existing:
+            return candidate
+    letters = sorted(each for each in existing if each.endswith(_SUFFIX))
+    close = nearest(f"{name}{_SUFFIX}", letters) or nearest(name, existing)
+    raise BadInput(
+        f"there is no topic {name!r}, and no {name + _SUFFIX!r}",
+        hint=f"did you mean {close!r}?"
+        if close
+        else f"dead letter topics there are: {', '.join(letters) or 'none'}",
+    )
+
+
+def _where(topics: Iterable[str]) -> str:
+    named = list(topics)
+    return f" in {', '.join(named)}" if named else f": no topic ends in {_SUFFIX}"
+
+
+def _table(letters: list[DeadLetter]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in ("when", "from", "group", "attempts", "exception", "key", "value"):
+        table.add_column(
+            column,
+            justify="right" if column == "attempts" else "left",
+            no_wrap=column in ("when", "from", "attempts"),
+        )
+    for letter in letters:
+        why = ": ".join(part for part in (_short(letter.exception), letter.message) if part)
+        cells = (
+            _time(letter.timestamp_ms),
+            letter.original_place or f"? (lies in {letter.place})",
+            letter.group or "-",
+            "-" if letter.attempts is None else str(letter.attempts),
+            _start(why, 60) or "-",
+            _shown(letter.key, _KEY_SHOWN),
+            _shown(letter.value, _VALUE_SHOWN),
+        )
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def _print(table: Table) -> None:
+    """In a terminal as wide as it is; for a file or another program, one line for each letter."""
+    console = stdout if stdout.is_terminal else Console(highlight=False, width=_WIDTH_MAX)
+    console.print(table)
+
+
+def _tell(report: ReplayReport, *, dry_run: bool) -> None:
+    count = report.matched if dry_run else report.sent
+    if count:
+        what = f"{count:,} {'would go' if dry_run else 'went'} back"
+    else:
+        what = "nothing to send back"
+    rest = [f"{report.others:,} not asked for"] if report.others else []
+    if report.more:
+        rest.append("more are left: --limit was reached")
+    click.echo(f"{report.topic}: {what}" + (f" ({', '.join(rest)})" if rest else ""))
+    if report.unknown:
+        named = ", ".join(report.unknown[:_NAMED]) + (", …" if report.unknown[_NAMED:] else "")
+        stderr.print(
+            f"{report.topic}: {len(report.unknown):,} say not where they are from, or hold no copy "
+            f"of the record, and were left: {named}",
+            markup=False,
+        )
+    if report.deleted:
+        stderr.print(
+            f"{report.topic}: up to {report.deleted:,} were deleted by retention before they were "
+            "sent back",
+            markup=False,
+        )
+
+
+def _as_json(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "when": _iso(letter.timestamp_ms),
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "family": letter.family,
+        "original": {
+            "topic": letter.original_topic,
+            "partition": letter.original_partition,
+            "offset": letter.original_offset,
+            "timestamp": _iso(letter.original_timestamp_ms),
+        },
+        "group": letter.group,
+        "attempts": letter.attempts,
+        "exception": letter.exception,
+        "message": letter.message,
+        "stack_trace": letter.stack_trace,
+        **_bytes_as_json("key", letter.key),
+        **_bytes_as_json("value", letter.value),
+        "headers": [
+            {"name": name, **_bytes_as_json("value", value)} for name, value in letter.headers
+        ],
+    }
+
+
+def _report_as_json(report: ReplayReport) -> dict[str, Any]:
+    return {
+        "topic": report.topic,
+        "matched": report.matched,
+        "sent": report.sent,
+        "not_asked_for": report.others,
+        "deleted": report.deleted,
+        "left": report.unknown,
+        "more": report.more,
+    }
+
+
+def _bytes_as_json(name: str, value: bytes | None) -> dict[str, str | None]:
+    """Text where it is text; else in base 64, under a name that says so."""
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}
+
+
+def _time(timestamp_ms: int | None) -> str:
+    if timestamp_ms is None:
+        return "-"
+    return f"{datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def _iso(timestamp_ms: int | None) -> str | None:
+    if timestamp_ms is None:
+        return None
+    when = datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _short(exception: str | None) -> str | None:
+    return None if exception is None else exception.rpartition(".")[2]
+
+
+def _shown(value: bytes | None, length: int) -> str:
+    if value is None:
+        return "-"
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = "0x" + value[:length].hex()
+    return _start(text, length)
+
+
+def _start(text: str, length: int) -> str:
+    """One line of it, and nothing that a terminal would obey."""
+    clean = "".join(each if each.isprintable() else " " for each in text)
+    return clean if len(clean) <= length else clean[: length - 1] + "…"

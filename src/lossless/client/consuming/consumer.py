@@ -1,0 +1,410 @@
+"""Consumer: records are committed when they are done, and never before.
+
+    with Consumer("orders", {"bootstrap.servers": …}, group="billing") as consumer:
+        for message in consumer:          # finished when the loop asks for the next one
+            bill(message)
+
+    with Consumer("orders", …, workers=32, order="key", retry=RetryTopics()) as consumer:
+        consumer.run(enrich)              # until consumer.stop()
+
+A loop that is left, by `break` or by an exception, has not finished the record in hand: a new loop,
+and a new consumer, begins with it. To end after a record, call `stop()` in the loop instead.
+
+One engine stands behind both: see polling.py (the thread that talks to Kafka), chunks.py (loops),
+lanes.py and workers.py (handlers beside each other), units.py (handlers with a store).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import Message, TopicPartition
+
+from lossless.client.consuming.chunks import Chunks
+from lossless.client.consuming.failures import Failures
+from lossless.client.consuming.interfaces import Forwarder, Hook, Work
+from lossless.client.consuming.lanes import Lanes
+from lossless.client.consuming.polling import Poller
+from lossless.client.consuming.settings import (
+    CHUNK_RECORDS,
+    ConsumerOptions,
+    NoOffset,
+    Order,
+    OutOfRange,
+    Truncated,
+    WorkerKind,
+    check_options,
+    contract_settings,
+    is_async,
+    policies_from,
+    read_settings,
+    topics_of,
+)
+from lossless.client.consuming.units import Units
+from lossless.client.consuming.waiting_keys import KeepsKeyOrder, WaitingKeys
+from lossless.client.consuming.workers import Workers
+from lossless.client.metrics import ConsumerMetrics
+from lossless.client.retrying import RetryPolicy
+from lossless.client.stores.interface import Store
+from lossless.contract import Contract, load_contract
+from lossless.errors import BadInput
+
+logger = logging.getLogger(__name__)
+
+CLOSE_S = 30.0  # beside what records in hand may take
+BATCH_RECORDS = 500
+
+
+class Consumer:
+    def __init__(
+        self,
+        topics: str | Sequence[str],
+        settings: Mapping[str, object],
+        *,
+        group: str | None = None,
+        workers: int = 1,
+        worker_kind: WorkerKind = "thread",
+        order: Order = "partition",
+        commit_every_s: float = 5.0,
+        commit_every_records: int | None = None,
+        no_offset: NoOffset = "earliest",
+        out_of_range: OutOfRange = "stop",
+        truncated: Truncated = "stop",
+        retry: RetryPolicy | None = None,
+        store: Store | None = None,
+        remember_finished: bool = False,
+        buffered_max: int = 10_000,
+        drain_timeout_s: float = 30.0,
+        on_assigned: Hook | None = None,
+        on_revoked: Hook | None = None,
+        on_lost: Hook | None = None,
+        metrics: ConsumerMetrics | None = None,
+        producer: Forwarder | None = None,
+    ) -> None:
+        """`producer` sends failed records on, where `retry` says so; one is made if none is given.
+
+        Hooks are called in the poll thread, with the partitions: state is loaded by `on_assigned`
+        before the first record is handed out, stored and dropped by `on_revoked` after the last
+        commit, only dropped by `on_lost`.
+        """
+        named = topics_of(topics)
+        retry_topics = [
+            each for topic in named for each in (retry.retry_topics(topic) if retry else ())
+        ]
+        self._options = check_options(
+            ConsumerOptions(
+                topics=(*named, *(each for each in retry_topics if each not in named)),
+                workers=workers,
+                worker_kind=worker_kind,
+                order=order,
+                commit_every_s=commit_every_s,
+                commit_every_records=commit_every_records,
+                no_offset=no_offset,
+                out_of_range=out_of_range,
+                truncated=truncated,
+                remember_finished=remember_finished,
+                buffered_max=buffered_max,
+                drain_timeout_s=drain_timeout_s,
+                on_assigned=on_assigned,
+                on_revoked=on_revoked,
+                on_lost=on_lost,
+                retries=retry is not None,
+                stores=store is not None,
+            )
+        )
+        if isinstance(retry, KeepsKeyOrder) and retry.keep_key_order and order == "none":
+            raise BadInput(
+                'keep_key_order with order="none": records of a key run beside each other anyway',
+                hint='choose order="key" or "partition"',
+            )
+        self._named = named
+        self._settings = read_settings(settings, group=group, workers=workers)
+        self.metrics = metrics or ConsumerMetrics(group=self._settings.group)
+        self._retry = retry
+        self._store = store
+        self._producer = producer
+        self._own_producer: Any = None
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._poller: Poller | None = None
+        self._work: Chunks | Lanes | None = None
+        self._failures = Failures(
+            retry, self.metrics, group=self._settings.group, forwarder=self._forwarder
+        )
+        self._failures.waiting_keys = self._make_waiting_keys()
+        self._closed = False
+        self._stopped_early = False
+
+    @classmethod
+    def from_contract(
+        cls,
+        name: str,
+        topics: str | Sequence[str],
+        *,
+        contract: Contract | str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> Self:
+        """By the [consumers.NAME] of a contract: the one given, or the nearest lossless.toml."""
+        if not isinstance(contract, Contract):
+            contract = load_contract(Path(contract) if contract is not None else None)
+        settings = contract_settings(contract, name)
+        if "no_offset" not in options:
+            policy = policies_from(settings, ConsumerOptions(topics=("any",)))
+            options["no_offset"] = policy.no_offset
+        settings.pop("auto.offset.reset", None)
+        return cls(topics, settings, **options)
+
+    @property
+    def group(self) -> str:
+        return self._settings.group
+
+    # Loops
+
+    def __iter__(self) -> Iterator[Message]:
+        return self._chunks(self._options.chunk_records, "a loop").messages()
+
+    def batches(self, records_max: int = BATCH_RECORDS) -> Iterator[list[Message]]:
+        """As many as are there, up to `records_max`, and at least one; finished all at once, when
+        the next batch is asked for."""
+        if records_max < 1:
+            raise BadInput(f"batches of {records_max} records")
+        return self._chunks(min(records_max, CHUNK_RECORDS * 20), "a loop").batches(records_max)
+
+    def _chunks(self, chunk_records: int, what: str) -> Chunks:
+        if what == "a loop":
+            self._refuse_for_loops()
+        work = self._begin(
+            lambda: Chunks(self.metrics, buffered_max=self._options.buffered_max), chunk_records
+        )
+        if not isinstance(work, Chunks):
+            raise BadInput("this consumer runs workers already", hint="make another one for a loop")
+        return work
+
+    def _refuse_for_loops(self) -> None:
+        options = self._options
+        asked = {
+            f"workers={options.workers}": options.workers > 1,
+            f"worker_kind={options.worker_kind!r}": options.worker_kind != "thread",
+            "retry": options.retries,
+            "store": options.stores,
+            "remember_finished": options.remember_finished,
+        }
+        given = [name for name, is_given in asked.items() if is_given]
+        if given:
+            raise BadInput(
+                f"{', '.join(given)}: a for loop takes one record after the other, and what is "
+                "raised in it is not seen here",
+                hint="use consumer.run(handler)",
+            )
+
+    # Handlers
+
+    def run(self, handler: Callable[..., Any]) -> None:
+        """Calls `handler(message)`, or with a store `handler(message, unit)`, for every record,
+        until `stop()`. HandlerFailed when it raises and no policy goes past the record."""
+        options = self._options
+        kind = "asyncio" if is_async(handler) else options.worker_kind
+        if kind == "asyncio" and not is_async(handler):
+            raise BadInput(
+                'worker_kind="asyncio" and a handler that is not `async def`',
+                hint='write it as a coroutine, or use worker_kind="thread"',
+            )
+        if kind == "asyncio" and (options.worker_kind == "process" or options.stores):
+            raise BadInput(
+                "a handler that is `async def` runs on an event loop of this process, without a "
+                "store",
+                hint="write it as a plain function",
+            )
+        failures = self._failures
+        if self._store is not None:
+            self._run_units(self._store, handler, failures)
+        elif options.workers == 1 and kind == "thread" and not self._needs_lanes:
+            self._run_plainly(handler, failures)
+        else:
+            self._run_workers(handler, kind, failures)
+
+    @property
+    def _needs_lanes(self) -> bool:
+        return self._options.retries or self._options.remember_finished
+
+    def _run_plainly(self, handler: Callable[..., Any], failures: Failures) -> None:
+        for message in self._chunks(self._options.chunk_records, "a handler").messages():
+            try:
+                handler(message)
+            except Exception as error:
+                failures.decide(message, error, 1)
+
+    def _run_units(self, store: Store, handler: Callable[..., Any], failures: Failures) -> None:
+        chunks = self._chunks(self._options.chunk_records, "a handler")
+        poller = self._poller
+        assert poller is not None
+        Units(
+            chunks,
+            store,
+            failures,
+            handler,
+            commit_every_s=self._options.commit_every_s,
+            fence=lambda places, error: poller.call(
+                lambda: poller.assignment.fence(places, error)
+            ).result(),
+        ).run()
+
+    def _run_workers(
+        self, handler: Callable[..., Any], kind: WorkerKind, failures: Failures
+    ) -> None:
+        options = self._options
+        lanes = self._begin(
+            lambda: Lanes(
+                self.metrics,
+                order=options.order,
+                buffered_max=options.buffered_max,
+                remember_finished=options.remember_finished,
+                due_ms=self._retry.due_ms if self._retry is not None else None,
+            ),
+            options.chunk_records,
+        )
+        if not isinstance(lanes, Lanes):
+            raise BadInput("this consumer has a loop already", hint="make another one for run()")
+        Workers(
+            lanes,
+            failures,
+            count=options.workers,
+            kind=kind,
+            handler=handler,
+            drain_timeout_s=options.drain_timeout_s,
+        ).run()
+
+    def _make_waiting_keys(self) -> WaitingKeys | None:
+        policy = self._retry
+        if not isinstance(policy, KeepsKeyOrder) or not policy.keep_key_order:
+            return None
+        return WaitingKeys(
+            policy,
+            group=self.group,
+            topics=self._named,
+            settings=self._settings.librdkafka,
+            timeout_s=self._settings.max_poll_interval_s / 2,
+            send=lambda message, to: self._failures.forward(message, to),
+        )
+
+    def _forwarder(self) -> Forwarder:
+        with self._lock:
+            if self._producer is None:
+                from lossless.client.producing.producer import (
+                    Producer,
+                )  # only when something failed
+
+                self._producer = self._own_producer = Producer(
+                    self._settings.of_a_producer(), audit=False
+                )
+            return self._producer
+
+    # Beginning and ending
+
+    def _begin(self, make: Callable[[], Chunks | Lanes], chunk_records: int) -> Chunks | Lanes:
+        with self._lock:
+            if self._closed:
+                raise BadInput("the consumer is closed", hint="make a new one")
+            if os.getpid() != self._process:
+                raise BadInput(
+                    "the consumer was made before this process was forked",
+                    hint="make it in the process that uses it",
+                )
+            if self._work is None:
+                work = make()
+                if self._stopped_early:
+                    work.stop()
+                self._work = work
+                self._poller = self._start(work, chunk_records)
+            elif isinstance(self._work, Lanes):
+                self._work.go_on()
+            return self._work
+
+    def _start(self, work: Work, chunk_records: int) -> Poller:
+        poller = Poller(
+            self._settings,
+            self._options,
+            self.metrics,
+            work,
+            chunk_records=chunk_records,
+            store=self._store,
+            waiting_keys=self._failures.waiting_keys,
+        )
+        poller.start()
+        return poller
+
+    def stop(self) -> None:
+        """The loop, or run(), ends after the records in hand. May be called from anywhere, signal
+        handlers included, and before there is a loop."""
+        work = self._work
+        if work is not None:
+            work.stop()
+        else:
+            self._stopped_early = True
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Waits for records in hand (`drain_timeout_s`), commits, leaves the group. Safe to repeat.
+
+        Called by the thread of a loop, it does not wait for that loop's record: it is not finished.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if timeout_s is None:
+            timeout_s = 2 * self._options.drain_timeout_s + CLOSE_S
+        work, poller = self._work, self._poller
+        if isinstance(work, Chunks):
+            work.abandon()
+        if work is not None:
+            work.stop()
+        if poller is not None and not poller.close(timeout_s):
+            logger.warning(
+                "group %s is not left after %.0f s: the brokers do not answer, or a hook hangs; "
+                "what was not committed will be repeated",
+                self.group,
+                timeout_s,
+            )
+        if self._own_producer is not None:
+            self._own_producer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Transactions
+
+    def transaction_offsets(self) -> tuple[list[TopicPartition], object]:
+        """What a transaction commits together with what it sends: everything handed out so far,
+        the record or batch in hand included, and the metadata of the group.
+
+        From the first call on the offsets of this consumer are committed by transactions only.
+        """
+        work, poller = self._work, self._poller
+        if poller is None or not isinstance(work, Chunks):
+            raise BadInput(
+                "a transaction needs records that are in hand in one thread",
+                hint="begin it inside `for message in consumer` or `for batch in "
+                "consumer.batches()`; or in a handler with workers=1",
+            )
+        poller.committer.by_transactions = True
+        positions = {**poller.committer.positions(), **work.in_hand()}
+        return list(positions.values()), poller.group_metadata()
+
+    def transaction_aborted(self) -> None:
+        """What is in hand was not done after all: the loop gets it again."""
+        if isinstance(self._work, Chunks):
+            self._work.put_back()

@@ -1,0 +1,131 @@
+"""What becomes of a record whose handler raised: the policy decides, here it is done.
+
+A record that is sent on, to a retry topic or to the dead letters, counts as finished when the copy
+is acknowledged, and not before: then it is in one place or the other, whatever crashes when.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from confluent_kafka import Message
+
+from lossless.client.consuming.interfaces import Forwarder, offset_of, place_of
+from lossless.client.consuming.waiting_keys import WaitingKeys
+from lossless.client.errors import ClientError, HandlerFailed
+from lossless.client.metrics import ConsumerMetrics
+from lossless.client.retrying import Again, Failure, Forward, RetryPolicy, Stop
+
+logger = logging.getLogger(__name__)
+
+
+class Failures:
+    """Asked by workers, of any number of threads."""
+
+    def __init__(
+        self,
+        policy: RetryPolicy | None,
+        metrics: ConsumerMetrics,
+        *,
+        group: str,
+        forwarder: Callable[[], Forwarder],
+    ) -> None:
+        self.waiting_keys: WaitingKeys | None = None
+        self._policy = policy
+        self._metrics = metrics
+        self._group = group
+        self._forwarder = forwarder
+        self._lock = threading.Lock()
+
+    def decide(self, message: Message, error: BaseException, attempt: int) -> float | None:
+        """Seconds until it is tried again, or None: it was sent on, and is finished.
+
+        HandlerFailed when neither is allowed.
+        """
+        with self._lock:
+            self._metrics.failed += 1
+        if self._policy is None or not isinstance(error, Exception):
+            raise _failed(message, f"{type(error).__name__}: {error}") from error
+        decision = self._policy.decide(
+            Failure(
+                message=message,
+                error=error,
+                attempt=attempt,
+                now_ms=round(time.time() * 1000),
+                group=self._group,
+            )
+        )
+        match decision:
+            case Again(delay_s):
+                logger.info(
+                    "%s: attempt %d failed (%s: %s), again in %.1f s",
+                    _place(message),
+                    attempt,
+                    type(error).__name__,
+                    error,
+                    delay_s,
+                )
+                with self._lock:
+                    self._metrics.retried += 1
+                return delay_s
+            case Forward():
+                offset = self.forward(message, decision, error)
+                if self.waiting_keys is not None and not decision.is_dead_letter:
+                    self.waiting_keys.on_forwarded(message, offset)
+                return None
+            case Stop(reason):
+                raise _failed(message, reason) from error
+
+    def sent_behind(self, message: Message) -> bool:
+        """Whether it need not be tried: an earlier one of its key waits, and it went behind it."""
+        return self.waiting_keys is not None and self.waiting_keys.sent_behind(message)
+
+    def forward(
+        self, message: Message, to: Forward, error: BaseException | None = None
+    ) -> int | None:
+        """Returns when the copy is acknowledged, with its offset."""
+        try:
+            acknowledged = (
+                self._forwarder()
+                .send(
+                    to.topic,
+                    message.value(),
+                    message.key(),
+                    headers=to.headers,
+                    partition=to.partition,
+                )
+                .result()
+            )
+        except ClientError as refused:
+            raise HandlerFailed(
+                f"{_place(message)} failed, and could not be sent on to {to.topic}: {refused.what}",
+                hint=f"does the topic exist, and may this client write to it? {refused.hint or ''}",
+                code=refused.code,
+            ) from (error or refused)
+        with self._lock:
+            if to.is_dead_letter:
+                self._metrics.dead_lettered += 1
+            else:
+                self._metrics.forwarded += 1
+        if error is not None:
+            logger.warning(
+                "%s: %s: %s; sent to %s", _place(message), type(error).__name__, error, to.topic
+            )
+        offset = getattr(acknowledged, "offset", None)
+        return offset if isinstance(offset, int) else None
+
+
+def _place(message: Message) -> str:
+    topic, partition = place_of(message)
+    return f"{topic}-{partition}@{offset_of(message)}"
+
+
+def _failed(message: Message, why: str) -> HandlerFailed:
+    return HandlerFailed(
+        f"{_place(message)}: the handler raised: {why}",
+        hint="mend the handler and start again: it begins with this record; or give a retry "
+        "policy that goes past it, such as RetryTopics()",
+    )

@@ -1,0 +1,294 @@
+"""The poll thread: the only one that talks to Kafka, and one that never stops talking.
+
+    read       consume() hands chunks to the work, which knows what to do with them
+    full       partitions are paused, and polling goes on: the group sees a member that is alive,
+               however long a record takes (claim C9)
+    commit     what the work says is finished, when it is due
+    rebalance  inside consume(): see assignment.py
+    end        by close(), or by a failure, which the caller gets: what is finished is committed,
+               partitions are given back, the group is left
+
+Nothing may raise inside a callback of librdkafka: what consume() had read by then would be thrown
+away, and its position moved past it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from lossless.client.classification import error_from, kind_of
+from lossless.client.consuming.assignment import Assignment
+from lossless.client.consuming.committing import ZOMBIE, Committer
+from lossless.client.consuming.interfaces import Place, Work, place_of
+from lossless.client.consuming.positions import Positions
+from lossless.client.consuming.settings import ConsumerOptions, ConsumerSettings
+from lossless.client.consuming.waiting_keys import WaitingKeys
+from lossless.client.errors import Kind
+from lossless.client.metrics import ConsumerMetrics
+from lossless.client.stores.interface import Store
+
+logger = logging.getLogger(__name__)
+
+IDLE_S = 0.1  # the longest that a call from another thread waits while nothing comes
+SOON_S = 0.005
+FILL_S = 0.005  # waited for a chunk to fill up, when there is other work meanwhile
+LAG_INTERVAL_S = 2.0
+CALL_S = 60.0
+
+
+class Poller:
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        options: ConsumerOptions,
+        metrics: ConsumerMetrics,
+        work: Work,
+        *,
+        chunk_records: int,
+        store: Store | None,
+        waiting_keys: WaitingKeys | None,
+    ) -> None:
+        self._options = options
+        self._metrics = metrics
+        self._work = work
+        self._chunk_records = chunk_records
+        self._failure: BaseException | None = None
+        self._closing = threading.Event()
+        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
+        self._told: set[tuple[int, str | None]] = set()
+        self._lag_at = 0.0
+        self._group_metadata: object = None
+        error_callback = settings.librdkafka.get("error_cb")
+        self._error_callback = error_callback if callable(error_callback) else None
+        self._consumer: Consumer | None = Consumer(
+            {
+                **settings.librdkafka,
+                "on_commit": self._on_commit,
+                "error_cb": self._on_error,
+            }
+        )
+        self.committer = Committer(
+            self._consumer,
+            metrics,
+            every_s=options.commit_every_s,
+            every_records=options.commit_every_records,
+            refused=lambda error: self._fail(error_from(error)),
+        )
+        self.assignment = Assignment(
+            self._consumer,
+            work,
+            self.committer,
+            Positions(
+                self._consumer,
+                options,
+                metrics,
+                group=settings.group,
+                store=store,
+                timeout_s=settings.max_poll_interval_s / 2,
+            ),
+            options,
+            metrics,
+            cooperative=settings.cooperative,
+            store=store,
+            waiting_keys=waiting_keys,
+            fail=self._fail,
+        )
+        self._thread = threading.Thread(
+            target=self._run, name=f"lossless-poll-{settings.group}", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self._failure
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def call(self, function: Callable[[], Any]) -> Future[Any]:
+        """Runs it in the poll thread, between two reads."""
+        future: Future[Any] = Future()
+        self._calls.put((function, future))
+        if not self._thread.is_alive():
+            self._serve_calls()
+        return future
+
+    def group_metadata(self) -> object:
+        """Of the last step: a transaction must not wait for a poll thread that waits for records.
+        One of a generation that is over makes the transaction fail, which is what it is for."""
+        if self._group_metadata is None:
+            self.call(self._refresh_group_metadata).result(CALL_S)
+        return self._group_metadata
+
+    def _refresh_group_metadata(self) -> None:
+        """confluent-kafka 2.16 waits for the other call with the interpreter locked when two
+        threads use one consumer: for ever. Hence only in the poll thread."""
+        if self._consumer is not None:
+            self._group_metadata = self._consumer.consumer_group_metadata()
+
+    def close(self, timeout_s: float) -> bool:
+        """Whether everything ended in time."""
+        self._closing.set()
+        if self._thread.ident is None:
+            self._leave_group()
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # The thread
+
+    def _run(self) -> None:
+        consumer = self._consumer
+        assert consumer is not None
+        try:
+            consumer.subscribe(
+                list(self._options.topics),
+                on_assign=self.assignment.on_assign,
+                on_revoke=self.assignment.on_revoke,
+                on_lost=self.assignment.on_lost,
+            )
+            while not self._closing.is_set() and self._failure is None:
+                self._step(consumer)
+        except BaseException as error:
+            self._fail(error)
+        try:
+            self._work.end(self._failure)
+            self.assignment.give_back_all()
+        except BaseException as error:
+            self._fail(error)
+            logger.exception("while leaving the group")
+        finally:
+            self._leave_group()
+            self._work.end(self._failure)
+            self._serve_calls()
+            self._metrics.buffered = self._work.buffered()
+            self._metrics.paused = 0
+
+    def _leave_group(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            try:
+                consumer.close()
+            except KafkaException as error:
+                logger.warning("closed with %s", error)
+
+    def _step(self, consumer: Consumer) -> None:
+        self._serve_calls()
+        has_room = self._work.wait_for_room(IDLE_S)
+        checked = self.assignment.check_epochs()
+        self.assignment.apply_pauses()
+        if has_room:
+            self._take_in(consumer, self._read(consumer, IDLE_S if checked else SOON_S))
+        elif self.assignment.all_paused:
+            self._take_in(consumer, consumer.consume(1, IDLE_S / 2))
+        now = time.monotonic()
+        finished = self._work.finished()
+        if self.committer.due(finished, now):
+            self.committer.add(self._work.collect())
+            self.committer.commit(finished, now)
+        if self.committer.by_transactions:
+            self._refresh_group_metadata()
+        self._metrics.buffered = self._work.buffered()
+        self.assignment.ask_for_waiting_keys()
+        if now - self._lag_at >= LAG_INTERVAL_S:
+            self._lag_at = now
+            self.assignment.measure_lag()
+            self.assignment.check_fenced()
+
+    def _read(self, consumer: Consumer, idle_s: float) -> list[Message]:
+        """consume() waits until it has as many as it was asked for: who has nothing to do must
+        not wait for that, who has may."""
+        records = consumer.consume(self._chunk_records, 0)
+        if not records:
+            return consumer.consume(1, idle_s)
+        missing = self._chunk_records - len(records)
+        if missing and self._work.buffered():
+            self.assignment.gone_lately.clear()
+            more = consumer.consume(missing, FILL_S)
+            if self.assignment.gone_lately:  # while we waited: those will be read again by others
+                gone = self.assignment.gone_lately
+                records = [message for message in records if place_of(message) not in gone]
+            records += more
+        return records
+
+    def _take_in(self, consumer: Consumer, records: list[Message]) -> None:
+        if not records or self._failure is not None:
+            return
+        if any(map(Message.error, records)):
+            troubled = [message for message in records if message.error() is not None]
+            records = [message for message in records if message.error() is None]
+            self._hand_over(consumer, records)
+            for message in troubled:
+                self._on_trouble(message)
+        else:
+            self._hand_over(consumer, records)
+
+    def _hand_over(self, consumer: Consumer, records: list[Message]) -> None:
+        if not records:
+            return
+        self._metrics.received += len(records)
+        ends: dict[Place, TopicPartition] = {
+            (each.topic, each.partition): each
+            for each in consumer.position(self.assignment.partitions)
+            if each.offset >= 0
+        }
+        self._work.take_in(records, ends)
+
+    def _on_trouble(self, message: Message) -> None:
+        error = message.error()
+        if error is None or error.code() == KafkaError._PARTITION_EOF:
+            return
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self.assignment.recover(message)
+        else:
+            self._on_error(error, message.topic())
+
+    def _on_error(self, error: KafkaError, topic: str | None = None) -> None:
+        if self._error_callback is not None:
+            try:
+                self._error_callback(error)
+            except Exception:
+                logger.exception("error_cb raised")
+        code = error.code()
+        # What is wrong with this member's place in the group librdkafka mends: it joins again.
+        mends_itself = code in ZOMBIE or code in (
+            KafkaError.STALE_MEMBER_EPOCH,
+            KafkaError._MAX_POLL_EXCEEDED,
+        )
+        if error.fatal() or (kind_of(code) is Kind.PERMANENT and not mends_itself):
+            self._fail(error_from(error))
+        elif (error.code(), topic) not in self._told:
+            self._told.add((error.code(), topic))
+            logger.warning("%s%s; going on", f"{topic}: " if topic else "", error.str())
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        try:
+            self.committer.on_commit(error, partitions)
+        except BaseException as failure:
+            self._fail(failure)
+
+    def _fail(self, failure: BaseException) -> None:
+        if self._failure is None:
+            self._failure = failure
+
+    def _serve_calls(self) -> None:
+        while True:
+            try:
+                function, future = self._calls.get_nowait()
+            except Empty:
+                return
+            try:
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)

@@ -1,0 +1,215 @@
+"""Where reading begins, and what happens where there is no right place to go on from.
+
+    no offset       the group never committed, or what it committed has expired (claims C2 and C12)
+    out of range    the records are gone, or were never there
+    truncated       records that were read are no longer in the log (claim C11)
+
+librdkafka is told never to choose (auto.offset.reset=error). What it does instead: an error record
+_AUTO_OFFSET_RESET for the partition, whose text names the reason, and which stops being fetched;
+it cannot be sought then, only assigned anew. Truncation is found because commits and positions
+carry leader epochs, which librdkafka compares with the leader's when the leader changes or a
+partition is assigned.
+
+Every move by policy is logged with the number of records it leaves out, and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from lossless.client.consuming.interfaces import Place, has_epoch, place_of
+from lossless.client.consuming.progress import Run, decode
+from lossless.client.consuming.settings import ConsumerOptions
+from lossless.client.errors import LogTruncated, NoCommittedOffset, OffsetOutOfRange
+from lossless.client.metrics import ConsumerMetrics
+from lossless.client.stores.interface import Store
+from lossless.errors import Unavailable
+
+logger = logging.getLogger(__name__)
+
+ASK_TIMEOUT_S = 5.0
+ASK_AGAIN_S = 0.2
+
+_BROKER_END = re.compile(r"broker end offset is (-?\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where one partition begins."""
+
+    position: TopicPartition
+    finished_beyond: Sequence[Run] = ()
+    committed: TopicPartition | None = None  # what the group has; None: nothing
+    commit_at_once: bool = False  # chosen by us: a crash must not choose again, further on
+
+
+class Positions:
+    """Asked in the poll thread only."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        options: ConsumerOptions,
+        metrics: ConsumerMetrics,
+        *,
+        group: str,
+        store: Store | None,
+        timeout_s: float,
+    ) -> None:
+        self._consumer = consumer
+        self._options = options
+        self._metrics = metrics
+        self._group = group
+        self._store = store
+        self._timeout_s = timeout_s
+
+    def starts(self, partitions: Sequence[TopicPartition]) -> list[Start]:
+        """For partitions that were just assigned. NoCommittedOffset when the policy is to stop."""
+        asked = [TopicPartition(each.topic, each.partition) for each in partitions]
+        stored = (
+            self._store.claim(self._group, [(each.topic, each.partition) for each in asked])
+            if self._store is not None
+            else {}
+        )
+        return [self._start(each, stored) for each in self._committed(asked)]
+
+    def _start(self, committed: TopicPartition, stored: object) -> Start:
+        place = (committed.topic, committed.partition)
+        known = committed if committed.offset >= 0 else None
+        in_store = stored.get(place) if isinstance(stored, dict) else None
+        if in_store is not None:
+            return Start(position=TopicPartition(*place, in_store), committed=known)
+        if known is not None:
+            beyond = decode(known.offset, known.metadata) if self._options.remember_finished else ()
+            return Start(position=known, finished_beyond=beyond, committed=known)
+        return self._first(place)
+
+    def _first(self, place: Place) -> Start:
+        shown = f"{place[0]}-{place[1]}"
+        match self._options.no_offset:
+            case "stop":
+                raise NoCommittedOffset(
+                    f"{shown}: group {self._group} has committed nothing there, or it has expired",
+                    hint='say where to begin: no_offset="earliest" repeats what was processed '
+                    'before, if anything was; no_offset="latest" skips what is there',
+                )
+            case "latest":
+                _, end = self._watermarks(place)
+                logger.info("%s: no committed offset, begins at the end, %d", shown, end)
+                self._metrics.jumps += 1
+                # Committed before anything is read: who begins at the end and dies at once must
+                # not begin further on the next time.
+                return Start(position=TopicPartition(*place, end), commit_at_once=True)
+            case "earliest":
+                logger.info("%s: no committed offset, begins at the first record", shown)
+                self._metrics.jumps += 1
+                return Start(position=TopicPartition(*place, OFFSET_BEGINNING))
+
+    def recover(self, message: Message, stood_at: TopicPartition) -> TopicPartition:
+        """For _AUTO_OFFSET_RESET: where to go on. InvalidPosition when the policy is to stop.
+
+        `stood_at` has a leader epoch when records were read up to there, by us or by the group.
+        """
+        error = message.error()
+        if error is None:
+            raise AssertionError("only an error is recovered from")
+        place = place_of(message)
+        text = error.str()
+        offset = message.offset()
+        if offset is None or offset < 0:
+            offset = stood_at.offset if stood_at.offset >= 0 else None
+        if "truncation" in text.lower() or "no epoch found" in text.lower():
+            return self._truncated(place, offset, text)
+        if "no previously committed" in text.lower():
+            return self._first(place).position
+        first, end = self._watermarks(place)
+        if offset is not None and offset > end and has_epoch(stood_at):
+            return self._truncated(place, offset, text)  # what was read there is gone
+        return self._out_of_range(place, offset, first, end)
+
+    def _out_of_range(
+        self, place: Place, offset: int | None, first: int, end: int
+    ) -> TopicPartition:
+        shown = f"{place[0]}-{place[1]}"
+        where = "unknown" if offset is None else str(offset)
+        gone = 0 if offset is None else max(0, first - offset)
+        what = f"{shown}: offset {where} is not in the log, which has {first} to {end}" + (
+            f"; {gone} records were deleted unread" if gone else ""
+        )
+        if self._options.out_of_range == "stop":
+            raise OffsetOutOfRange(
+                what,
+                hint='say where to go on: out_of_range="earliest" takes the oldest there is, '
+                '"latest" skips all of it; or set the offsets of the group',
+            )
+        chosen = first if self._options.out_of_range == "earliest" else end
+        self._jump(f"{what}; goes on at {chosen}")
+        return TopicPartition(*place, chosen)
+
+    def _truncated(self, place: Place, offset: int | None, text: str) -> TopicPartition:
+        first, end = self._watermarks(place)
+        found = _BROKER_END.search(text)
+        diverged = int(found.group(1)) if found and int(found.group(1)) >= 0 else end
+        chosen = max(first, min(end, diverged))
+        shown = f"{place[0]}-{place[1]}"
+        taken_back = max(0, (offset or chosen) - chosen)
+        what = (
+            f"{shown}: the log was truncated to {chosen} by an unclean election; {taken_back} "
+            "records that were read are no longer there, and others may stand in their place"
+        )
+        if self._options.truncated == "stop":
+            raise LogTruncated(
+                what,
+                hint="take back what was done for them, where that is possible; then go on with "
+                'truncated="continue", which reads from where the logs part',
+            )
+        self._jump(f"{what}; goes on there")
+        return TopicPartition(*place, chosen)
+
+    def _jump(self, what: str) -> None:
+        logger.warning("%s", what)
+        self._metrics.jumps += 1
+
+    def _committed(self, asked: list[TopicPartition]) -> list[TopicPartition]:
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                answered = self._consumer.committed(asked, timeout=ASK_TIMEOUT_S)
+                failed = next((each.error for each in answered if each.error), None)
+                if failed is None:
+                    return answered
+            except KafkaException as error:
+                failed = error.args[0]
+            self._ask_again(failed, deadline, f"what group {self._group} has committed")
+
+    def _watermarks(self, place: Place) -> tuple[int, int]:
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return self._consumer.get_watermark_offsets(
+                    TopicPartition(*place), timeout=ASK_TIMEOUT_S
+                )
+            except KafkaException as error:
+                failed = error.args[0]
+            self._ask_again(failed, deadline, f"where {place[0]}-{place[1]} begins and ends")
+
+    def _ask_again(self, error: KafkaError, deadline: float, what: str) -> None:
+        if time.monotonic() >= deadline:
+            raise Unavailable(
+                f"{what} could not be read for {self._timeout_s:.0f} s: {error.str()}",
+                hint="are the brokers there, and may this client read the group?",
+            )
+        time.sleep(ASK_AGAIN_S)

@@ -1,0 +1,239 @@
+"""What a consumer is asked to do, checked: nothing contradictory gets as far as Kafka.
+
+Settings are given by the Java client's names or librdkafka's. Some belong to the engine, whatever
+is given: it decides positions and commits itself, so that neither a silent jump nor a commit of
+unprocessed records can happen (claims C2 to C4).
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from lossless.client.consuming.interfaces import Hook
+from lossless.contract import Contract
+from lossless.contract.librdkafka import librdkafka_settings
+from lossless.contract.rules import consumer_contradictions, refuse
+from lossless.errors import BadInput
+
+logger = logging.getLogger("lossless.client.consuming")
+
+WorkerKind = Literal["thread", "process", "asyncio"]
+Order = Literal["partition", "key", "none"]
+NoOffset = Literal["earliest", "latest", "stop"]
+OutOfRange = Literal["stop", "earliest", "latest"]
+Truncated = Literal["stop", "continue"]
+
+CHUNK_RECORDS = 500
+MAX_POLL_INTERVAL_MS = 300_000  # what both clients do unless told otherwise
+# librdkafka's own, a second, is how long reading stands still after its queue was full once, which
+# a loop that keeps up with it notices.
+FETCH_QUEUE_BACKOFF_MS = 20
+
+_OURS: Mapping[str, object] = {
+    "auto.offset.reset": "error",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": False,
+}
+# Of a consumer only: what is left over also makes a producer that reaches the same cluster.
+_CONSUMER_ONLY = ("auto.", "enable.auto.", "fetch.", "group.", "queued.", "coordinator.query.")
+_CONSUMER_ONLY_NAMES = frozenset(
+    {
+        "check.crcs",
+        "enable.partition.eof",
+        "heartbeat.interval.ms",
+        "isolation.level",
+        "max.partition.fetch.bytes",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "offset.store.method",
+        "partition.assignment.strategy",
+        "session.timeout.ms",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """Everything but Kafka's own settings."""
+
+    topics: tuple[str, ...]
+    workers: int = 1
+    worker_kind: WorkerKind = "thread"
+    order: Order = "partition"
+    commit_every_s: float = 5.0
+    commit_every_records: int | None = None
+    no_offset: NoOffset = "earliest"
+    out_of_range: OutOfRange = "stop"
+    truncated: Truncated = "stop"
+    remember_finished: bool = False
+    buffered_max: int = 10_000
+    drain_timeout_s: float = 30.0
+    on_assigned: Hook | None = None
+    on_revoked: Hook | None = None
+    on_lost: Hook | None = None
+    retries: bool = False
+    stores: bool = False
+
+    @property
+    def chunk_records(self) -> int:
+        return max(1, min(CHUNK_RECORDS, self.commit_every_records or CHUNK_RECORDS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """What librdkafka is given. May hold secrets: no `repr` shows it."""
+
+    group: str
+    cooperative: bool  # partitions come and go one by one, not all at once
+    max_poll_interval_s: float
+    librdkafka: Mapping[str, Any] = field(repr=False)
+    given: Mapping[str, object] = field(repr=False)
+
+    def of_a_producer(self) -> dict[str, object]:
+        return {
+            name: value
+            for name, value in self.given.items()
+            if not name.startswith(_CONSUMER_ONLY)
+            and name not in _CONSUMER_ONLY_NAMES
+            and not callable(value)
+        }
+
+
+def read_settings(
+    given: Mapping[str, object], *, group: str | None, workers: int
+) -> ConsumerSettings:
+    """BadInput with the reason and the fix where settings contradict each other."""
+    settings = dict(given)
+    if group is not None:
+        if settings.get("group.id", group) != group:
+            raise BadInput(
+                f"group={group!r} and group.id = {settings['group.id']}: which one?",
+                hint="give the group once",
+            )
+        settings["group.id"] = group
+    if "on_commit" in settings:
+        raise BadInput(
+            "on_commit is taken: the consumer itself has to know what was committed",
+            hint="leave it out; consumer.metrics counts commits, on_revoked follows the last one",
+        )
+    refuse(
+        consumer_contradictions(_plain(settings), workers=workers, polls_meanwhile=True),
+        where="consumer",
+    )
+    callbacks = {name: value for name, value in settings.items() if _is_python(value)}
+    java = {name: text for name, text in _plain(settings).items() if name not in callbacks}
+    translated: dict[str, Any] = {**librdkafka_settings(java), **callbacks, **_OURS}
+    translated.setdefault("logger", logger)
+    translated.setdefault("fetch.queue.backoff.ms", FETCH_QUEUE_BACKOFF_MS)
+    strategy = str(translated.get("partition.assignment.strategy", ""))
+    return ConsumerSettings(
+        group=str(translated["group.id"]),
+        cooperative=str(translated.get("group.protocol", "classic")).lower() == "consumer"
+        or "cooperative" in strategy,
+        max_poll_interval_s=int(translated.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS))
+        / 1000,
+        librdkafka=translated,
+        given=settings,
+    )
+
+
+def check_options(options: ConsumerOptions) -> ConsumerOptions:
+    if not options.topics or not all(options.topics):
+        raise BadInput("a consumer without topics", hint="name at least one topic")
+    _choice("worker_kind", options.worker_kind, get_args(WorkerKind))
+    _choice("order", options.order, get_args(Order))
+    _choice("no_offset", options.no_offset, get_args(NoOffset))
+    _choice("out_of_range", options.out_of_range, get_args(OutOfRange))
+    _choice("truncated", options.truncated, get_args(Truncated))
+    for name in ("workers", "buffered_max"):
+        if getattr(options, name) < 1:
+            raise BadInput(f"{name}={getattr(options, name)}: at least 1 is needed")
+    if options.commit_every_records is not None and options.commit_every_records < 1:
+        raise BadInput("commit_every_records must be 1 or more; None leaves it to the seconds")
+    if options.commit_every_s <= 0 or options.drain_timeout_s < 0:
+        raise BadInput("commit_every_s must be above 0, and drain_timeout_s not below it")
+    if options.stores and (options.workers > 1 or options.worker_kind != "thread"):
+        raise BadInput(
+            f"a store with workers={options.workers} of kind {options.worker_kind}: what is "
+            "stored with an offset must have happened before it, one record after the other",
+            hint="leave workers at 1, and start more consumers of the group instead",
+        )
+    if options.remember_finished and options.order == "partition":
+        raise BadInput(
+            'remember_finished with order="partition": records of a partition finish in order, '
+            "and there is nothing to remember",
+            hint='leave it out, or choose order="key" or "none"',
+        )
+    if options.remember_finished and options.stores:
+        raise BadInput(
+            "remember_finished with a store: the store remembers what is finished",
+            hint="leave remember_finished out",
+        )
+    return options
+
+
+def topics_of(topics: str | Sequence[str]) -> tuple[str, ...]:
+    return (topics,) if isinstance(topics, str) else tuple(topics)
+
+
+def contract_settings(contract: Contract, name: str) -> dict[str, object]:
+    """What the contract says of the consumer of this name; the group is its name, if not said."""
+    block = contract.consumers.get(name)
+    if block is None:
+        known = ", ".join(sorted(contract.consumers)) or "none"
+        raise BadInput(f"{contract.path.name} has no [consumers.{name}]", hint=f"it has: {known}")
+    if block.commit == "before-processing":
+        raise BadInput(
+            f'[consumers.{name}] has commit = "before-processing", which loses records in a crash',
+            hint='set commit = "after-processing"; this consumer does nothing else',
+        )
+    settings: dict[str, object] = {**contract.cluster.client, **block.config}
+    settings.setdefault("group.id", name)
+    # Said in the contract for other clients; here positions and commits are never librdkafka's.
+    settings.pop("enable.auto.commit", None)
+    settings.pop("enable.auto.offset.store", None)
+    return settings
+
+
+def policies_from(settings: Mapping[str, object], options: ConsumerOptions) -> ConsumerOptions:
+    """auto.offset.reset, where somebody wrote it down, says what to do without an offset."""
+    reset = str(settings.get("auto.offset.reset", "")).lower()
+    meant: Mapping[str, NoOffset] = {
+        "earliest": "earliest",
+        "smallest": "earliest",
+        "beginning": "earliest",
+        "latest": "latest",
+        "largest": "latest",
+        "end": "latest",
+        "none": "stop",
+        "error": "stop",
+    }
+    return replace(options, no_offset=meant[reset]) if reset in meant else options
+
+
+def is_async(handler: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004 - an object whose call is a coroutine
+    )
+
+
+def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise BadInput(f"{name}={value!r}", hint=f"choose one of {', '.join(choices)}")
+
+
+def _is_python(value: object) -> bool:
+    return callable(value) or isinstance(value, logging.Logger)
+
+
+def _plain(settings: Mapping[str, object]) -> dict[str, str]:
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in settings.items()
+        if not _is_python(value) and value is not None
+    }

@@ -1,0 +1,229 @@
+"""Workers: threads, processes or tasks that take records off the lanes.
+
+    thread    the handler runs in one of n threads
+    process   in one of n processes, started fresh (spawn): the handler and the record are pickled,
+              so that a handler has to be a function of a module; one that kills its process has
+              raised
+    asyncio   n tasks on one event loop in a thread of its own; the handler is a coroutine function
+
+Whichever it is, lanes decide what may run beside what, and failures what becomes of a record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from confluent_kafka import Message
+
+from lossless.client.consuming.failures import Failures
+from lossless.client.consuming.lanes import Lane, Lanes
+from lossless.client.consuming.settings import WorkerKind
+from lossless.client.errors import HandlerFailed
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Message], Any]
+
+
+class Workers:
+    """One run. `run` returns when the lanes were stopped, or raises what stopped them."""
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        failures: Failures,
+        *,
+        count: int,
+        kind: WorkerKind,
+        handler: Handler,
+        drain_timeout_s: float,
+    ) -> None:
+        self._lanes = lanes
+        self._failures = failures
+        self._count = count
+        self._kind = kind
+        self._handler = handler
+        self._drain_timeout_s = drain_timeout_s
+        self._failure: BaseException | None = None
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        targets = {
+            "thread": self._run_threads,
+            "process": self._run_processes,
+            "asyncio": self._run_tasks,
+        }
+        targets[self._kind]()
+        failure = self._failure or self._lanes.failure
+        if failure is not None:
+            raise failure
+
+    def _fail(self, failure: BaseException) -> None:
+        with self._lock:
+            self._failure = self._failure or failure
+        self._lanes.stop()
+
+    # Threads
+
+    def _run_threads(self) -> None:
+        self._run_each(self._handler)
+
+    def _run_each(self, call: Handler) -> None:
+        threads = [
+            threading.Thread(
+                target=self._work, args=(call,), name=f"lossless-worker-{n}", daemon=True
+            )
+            for n in range(self._count)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        except BaseException:  # Ctrl-C: what is in hand may finish
+            self._lanes.stop()
+            deadline = time.monotonic() + self._drain_timeout_s
+            for thread in threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+            raise
+
+    def _work(self, call: Handler) -> None:
+        while (lane := self._lanes.take()) is not None:
+            began = time.perf_counter()
+            try:
+                if not self._failures.sent_behind(lane.records[0]):
+                    call(lane.records[0])
+            except HandlerFailed as failure:  # not the handler's doing: it could not be sent on
+                self._lanes.leave(lane)
+                self._fail(failure)
+            except BaseException as error:
+                self._on_failure(lane, error, began)
+            else:
+                self._lanes.finish(lane, time.perf_counter() - began)
+
+    def _on_failure(self, lane: Lane, error: BaseException, began: float) -> None:
+        try:
+            delay_s = self._failures.decide(lane.records[0], error, lane.attempt)
+        except BaseException as failure:
+            self._lanes.leave(lane)
+            self._fail(failure)
+            return
+        if delay_s is None:
+            self._lanes.finish(lane, time.perf_counter() - began)
+        else:
+            self._lanes.again(lane, delay_s)
+
+    # Processes
+
+    def _run_processes(self) -> None:
+        pool = Processes(self._count)
+        try:
+            self._run_each(lambda message: pool.call(self._handler, message))
+        finally:
+            pool.close()
+
+    # Tasks
+
+    def _run_tasks(self) -> None:
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name="lossless-loop", daemon=True)
+        thread.start()
+        free = threading.Semaphore(self._count)
+        try:
+            self._feed(loop, free)
+        finally:
+            deadline = time.monotonic() + self._drain_timeout_s
+            for _ in range(self._count):  # those in hand may finish
+                free.acquire(timeout=max(0.0, deadline - time.monotonic()))
+            asyncio.run_coroutine_threadsafe(_end_tasks(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    def _feed(self, loop: asyncio.AbstractEventLoop, free: threading.Semaphore) -> None:
+        try:
+            while True:
+                free.acquire()
+                lane = self._lanes.take()
+                if lane is None:
+                    free.release()
+                    return
+                asyncio.run_coroutine_threadsafe(self._task(lane, free), loop)
+        except BaseException:
+            self._lanes.stop()
+            raise
+
+    async def _task(self, lane: Lane, free: threading.Semaphore) -> None:
+        began = time.perf_counter()
+        try:
+            message = lane.records[0]
+            keeps_order = self._failures.waiting_keys is not None
+            if not (keeps_order and await asyncio.to_thread(self._failures.sent_behind, message)):
+                await self._handler(message)
+        except asyncio.CancelledError:
+            self._lanes.leave(lane)
+        except HandlerFailed as failure:
+            self._lanes.leave(lane)
+            self._fail(failure)
+        except BaseException as error:
+            # Sending on waits for an acknowledgement: not on the loop.
+            await asyncio.to_thread(self._on_failure, lane, error, began)
+        else:
+            self._lanes.finish(lane, time.perf_counter() - began)
+        finally:
+            free.release()
+
+
+async def _end_tasks() -> None:
+    loop = asyncio.get_running_loop()
+    mine = asyncio.current_task()
+    tasks = [task for task in asyncio.all_tasks() if task is not mine]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await loop.shutdown_default_executor()
+
+
+class Processes:
+    """A pool that is made anew when one of its processes was killed."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._lock = threading.Lock()
+        self._pool = self._new()
+
+    def _new(self) -> ProcessPoolExecutor:
+        # Never forked: a process with threads of librdkafka in it cannot be.
+        return ProcessPoolExecutor(
+            self._count,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_leave_interrupts_to_the_parent,
+        )
+
+    def call(self, handler: Handler, message: Message) -> Any:
+        pool = self._pool
+        try:
+            return pool.submit(handler, message).result()
+        except BrokenProcessPool:
+            with self._lock:
+                if self._pool is pool:
+                    logger.warning("a worker process died; starting new ones")
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    self._pool = self._new()
+            raise
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,26 @@
+"""Sending: every record is acknowledged, parked, or an error that somebody is told.
+
+producer.py   what applications use; delivery.py: what `send` gives back
+giving_up.py  what becomes of a record that is not acknowledged: a decision; failing.py carries it out
+spool.py      records on disk, in order; parking.py: to disk and back
+serving.py    the one thread behind a producer; deliveries.py: its accounts
+reporting.py  what was acknowledged, told to the audit topic
+transaction.py  several records and offsets, together or not at all
+"""
+
+from lossless.client.producing.delivery import Acknowledged, Delivery
+from lossless.client.producing.giving_up import Callback, DeadLetter, Drop, Park, Raise
+from lossless.client.producing.producer import Producer
+from lossless.client.producing.transaction import Transaction
+
+__all__ = [
+    "Acknowledged",
+    "Callback",
+    "DeadLetter",
+    "Delivery",
+    "Drop",
+    "Park",
+    "Producer",
+    "Raise",
+    "Transaction",
+]

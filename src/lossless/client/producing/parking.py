@@ -1,0 +1,309 @@
+"""Park: which records go to the spool, and when they come back out of it.
+
+The promise: a later record of a key never overtakes a parked one. The rules that keep it:
+
+- librdkafka never gives a record up by itself, for it would send the next one of the same key
+  before we hear of it. We keep the time. When the oldest record has waited for too long we *hold*:
+  from then on sending writes to the spool, whatever the key, and everything that librdkafka has not
+  sent yet is purged and parked. What is in flight is left to be decided: it comes first anyway, and
+  takes socket.timeout.ms at most. Holding ends when nothing is outstanding any more.
+- A *lane* is the records of one topic, partition asked for and key. As long as a lane has rows in
+  the spool, its new records go there too. Other lanes are free.
+- Rows are sent again in order. When one fails, nothing more is sent until every other one in flight
+  is decided; then it starts again from the first row. So a row is only in flight behind those
+  before it.
+- A row is removed when it is acknowledged, and its lane is free only after that is on the disk.
+
+The gate makes "is this lane free?" and "give it to librdkafka" one step; holding begins under it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import sqlite3
+import threading
+import weakref
+from collections import Counter, deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from lossless.client.classification import error_from
+from lossless.client.errors import ClientError, Kind, SpoolFull
+from lossless.client.metrics import ProducerMetrics
+from lossless.client.producing.deliveries import Deliveries
+from lossless.client.producing.delivery import Delivery
+from lossless.client.producing.spool import Parked, Spool, bytes_of, lane_of
+from lossless.client.record import Record
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+    from confluent_kafka import Producer as Client
+
+logger = logging.getLogger("lossless.client.producer")
+
+REPLAYED_AT_ONCE_MAX = 1_000
+REPLAY_AGAIN_S = 1.0
+UNCOMMITTED_MAX = 10_000
+STUCK_S = 3.0  # without an acknowledgement: the cluster takes nothing
+
+
+class Parking:
+    """Sending threads call `takes`, under the gate; all the rest is of the serving thread."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        client: Client,
+        deliveries: Deliveries,
+        metrics: ProducerMetrics,
+        *,
+        timeout_s: float,
+    ) -> None:
+        self.gate = threading.Lock()
+        self._spool = spool
+        self._client = client
+        self._deliveries = deliveries
+        self._metrics = metrics
+        self._timeout_s = timeout_s
+        self._base = spool.last_place
+        self._holding = False
+        self._lanes = Counter(spool.lanes())
+        self._uncommitted: deque[tuple[Parked, Delivery]] = deque()
+        self._bytes = spool.bytes  # with what is not committed yet
+        self._waiting: weakref.WeakValueDictionary[int, Delivery] = weakref.WeakValueDictionary()
+        self._replaying: dict[int, Parked] = {}
+        self._acknowledged: list[Parked] = []
+        self._cursor = 0
+        self._in_order = True  # nothing failed since the cursor was at the first row
+        self._replay_at = 0.0
+        self._moved_at = 0.0  # when the last row was acknowledged
+        self._ending = False
+        if spool.count:
+            logger.info("%d records parked in %s are sent again", spool.count, spool.folder)
+        if spool.refused:
+            logger.warning(
+                "%d records in %s were refused by Kafka and are kept there",
+                spool.refused,
+                spool.folder,
+            )
+        self._show()
+
+    # Of the threads that send, under the gate
+
+    def takes(self, record: Record, delivery: Delivery) -> bool:
+        """Whether the record must go to the spool; if so it is on its way there."""
+        if not self._holding and lane_of(record) not in self._lanes:
+            return False
+        if len(self._uncommitted) >= UNCOMMITTED_MAX:
+            raise BufferError("too many records wait for the disk")
+        self._accept(record, delivery)
+        return True
+
+    def _accept(self, record: Record, delivery: Delivery) -> None:
+        size = bytes_of(record)
+        if self._bytes + size > self._spool.bytes_max:
+            raise SpoolFull(
+                f"{record}: no room to park it, {self._spool.folder} holds {self._bytes} of "
+                f"{self._spool.bytes_max} bytes",
+                hint="the cluster has not taken what is parked: look why, or raise bytes_max",
+                record=record,
+            )
+        self._bytes += size
+        self._lanes[lane_of(record)] += 1
+        self._uncommitted.append((Parked(self._base + delivery.number, record, size), delivery))
+
+    # Of the serving thread
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether everything is on the disk that is to be there."""
+        return not self._uncommitted
+
+    @property
+    def is_idle(self) -> bool:
+        """And nothing is being sent again, nor acknowledged and still there."""
+        return not (self._uncommitted or self._holding or self._replaying or self._acknowledged)
+
+    def is_drained(self, since: float, now: float) -> bool:
+        """Whether nothing is left, or the cluster has taken nothing for a while."""
+        if self.is_idle and not self._spool.count:
+            return True
+        return now - max(since, self._moved_at) > STUCK_S
+
+    def park(self, record: Record, delivery: Delivery) -> None:
+        """It was given up. SpoolFull when there is no room for it."""
+        with self.gate:
+            self._hold()
+            self._accept(record, delivery)
+
+    def hold(self) -> None:
+        """Everything that is not acknowledged goes to the spool, now."""
+        with self.gate:
+            self._hold()
+
+    def end(self) -> None:
+        """Nothing more is sent again by this producer."""
+        self._ending = True
+
+    def close(self) -> int:
+        """How many records stay parked."""
+        self._spool.close()
+        return int(self._spool.count)
+
+    def tend(self, now: float) -> bool:
+        if 0 < self._timeout_s <= self._deliveries.waited_s(now) and not self._holding:
+            self.hold()
+        if self._holding:
+            # Again and again: what was in flight and failed is in the queue again.
+            self._client.purge(in_queue=True, in_flight=False, blocking=False)
+        self._commit()
+        if self._acknowledged:
+            self._moved_at = now
+        removed = self._remove()
+        if self._holding:
+            with self.gate:
+                if not self._deliveries.outstanding and not self._uncommitted:
+                    self._holding = False
+                    logger.info("%d records are parked", self._spool.count)
+        elif removed:
+            self._replay(now)
+        self._show()
+        return self._holding or bool(self._uncommitted or self._replaying)
+
+    def _hold(self) -> None:
+        if not self._holding:
+            self._holding = True
+            self._in_order = False
+            logger.warning(
+                "records that were not acknowledged in %g s are parked in %s",
+                self._timeout_s,
+                self._spool.folder,
+            )
+
+    def _commit(self) -> None:
+        added = list(itertools.islice(self._uncommitted, len(self._uncommitted)))
+        if not added:
+            return
+        try:
+            self._spool.add([row for row, _ in added])
+        except sqlite3.Error as error:
+            self._cannot_park(added, error)
+            return
+        for _ in added:
+            self._uncommitted.popleft()
+        for row, delivery in added:
+            self._waiting[row.place] = delivery
+            delivery.parked = True
+            if row.place <= self._cursor:  # threads that send at once, or holding: go back for it
+                self._in_order = False
+            if delivery.is_watched:
+                self._deliveries.watched[delivery.number] = delivery
+
+    def _cannot_park(self, added: list[tuple[Parked, Delivery]], error: sqlite3.Error) -> None:
+        for row, delivery in added:
+            self._uncommitted.popleft()
+            self._free([row])
+            self._metrics.failed += 1
+            full = SpoolFull(
+                f"{row.record}: it could not be parked in {self._spool.folder}: {error}",
+                hint="look whether the disk is full",
+                record=row.record,
+            )
+            full.__cause__ = error
+            self._deliveries.failed(delivery, full)
+
+    # Sending again
+
+    def _replay(self, now: float) -> None:
+        if self._ending or now < self._replay_at:
+            return
+        if not self._in_order:
+            if self._replaying:
+                return
+            self._in_order = True
+            self._cursor = 0
+        room = REPLAYED_AT_ONCE_MAX - len(self._replaying)
+        if room < REPLAYED_AT_ONCE_MAX // 2 or not self._spool.count:
+            return
+        for row in self._spool.after(self._cursor, room):
+            if not self._send_again(row, now):
+                return
+            self._cursor = row.place
+
+    def _send_again(self, row: Parked, now: float) -> bool:
+        record = row.record
+        self._replaying[row.place] = row
+        try:
+            self._client.produce(
+                record.topic,
+                record.value,
+                record.key,
+                -1 if record.partition is None else record.partition,
+                partial(self._on_report, row),
+                None,
+                record.timestamp_ms or 0,
+                [*record.headers],
+            )
+        except BufferError:
+            del self._replaying[row.place]
+            return False
+        except KafkaException as raised:
+            del self._replaying[row.place]
+            self._on_failure(row, error_from(raised.args[0], record))
+            if not self._in_order:
+                self._replay_at = now + REPLAY_AGAIN_S
+            return self._in_order
+        return True
+
+    def _on_report(self, row: Parked, error: KafkaError | None, message: Message) -> None:
+        del self._replaying[row.place]
+        if error is not None:
+            self._on_failure(row, error_from(error, row.record))
+            return
+        self._acknowledged.append(row)
+        self._deliveries.acknowledged.append(message)
+        delivery = self._waiting.pop(row.place, None)
+        if delivery is not None:
+            self._deliveries.watched.pop(delivery.number, None)
+            delivery.acknowledge(message)
+
+    def _on_failure(self, row: Parked, error: ClientError) -> None:
+        if error.kind is not Kind.PERMANENT:
+            self._in_order = False  # it stays where it is
+            return
+        logger.error("a parked record is refused and kept in %s: %s", self._spool.folder, error)
+        self._spool.refuse(row, error.what)
+        self._free([row])
+        self._metrics.failed += 1
+        delivery = self._waiting.pop(row.place, None)
+        if delivery is not None:
+            self._deliveries.watched.pop(delivery.number, None)
+            self._deliveries.failed(delivery, error)
+
+    def _remove(self) -> bool:
+        """Whether the rows that are acknowledged are gone: else they would be sent again."""
+        if self._acknowledged:
+            try:
+                self._spool.remove(self._acknowledged)
+            except sqlite3.Error:
+                logger.exception("acknowledged records stay parked in %s", self._spool.folder)
+                return False
+            rows, self._acknowledged = self._acknowledged, []
+            self._free(rows)
+        return True
+
+    def _free(self, rows: list[Parked]) -> None:
+        with self.gate:
+            for row in rows:
+                self._bytes -= row.bytes
+                lane = lane_of(row.record)
+                self._lanes[lane] -= 1
+                if not self._lanes[lane]:
+                    del self._lanes[lane]
+
+    def _show(self) -> None:
+        self._metrics.parked = self._spool.count + len(self._uncommitted)
+        self._metrics.parked_bytes = self._bytes

@@ -1,0 +1,292 @@
+"""`lossless dead-letters`, on a real cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from command import lossless
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Message, Producer, TopicPartition
+
+from lossless.cli.dead_letters import _shown, command
+from lossless.client.retrying import Failure, Forward, InPlace
+from lossless.engines.local.planned import PlannedCluster
+from lossless.errors import BadInput
+from topics import create_topic
+
+THEN_MS = 1_700_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No contract in sight: an address is enough."""
+    monkeypatch.delenv("LOSSLESS_CONTRACT", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def servers(lossless_cluster: PlannedCluster) -> str:
+    """Five letters of `baskets`, one of Connect's, and topics without any."""
+    address = lossless_cluster.bootstrap_servers
+    for topic in ("baskets", "baskets-dlt", "payments", "payments-dlt", "s3-sink-letters"):
+        create_topic(address, topic, partitions=1)
+    errors = [ValueError("no such customer"), TimeoutError("no answer")]
+    producer = Producer({"bootstrap.servers": address})
+    for number in range(5):
+        record = Message(
+            topic="baskets",
+            partition=0,
+            offset=100 + number,
+            key=b"customer-%d" % number,
+            value=b'{"basket": %d}' % number if number else b"\x80\x81",
+            headers=[("colour", b"red")],
+            timestamp=(TIMESTAMP_CREATE_TIME, THEN_MS),
+        )
+        failure = Failure(
+            message=record, error=errors[number % 2], attempt=3, now_ms=0, group="billing"
+        )
+        decision = InPlace(attempts=3).decide(failure)
+        assert isinstance(decision, Forward)
+        producer.produce(
+            decision.topic,
+            record.value(),
+            record.key(),
+            headers=list(decision.headers),  # type: ignore[arg-type]
+            # Between these two one can say --since.
+            timestamp=THEN_MS if number == 0 else int(time.time() * 1000) + number,
+        )
+    producer.produce(
+        "s3-sink-letters",
+        "not [bold]JSON[/]\x1b[31m",
+        headers={
+            "__connect.errors.topic": "clicks",
+            "__connect.errors.partition": "3",
+            "__connect.errors.offset": "42",
+            "__connect.errors.connector.name": "clicks-to-s3",
+            "__connect.errors.exception.class.name": "org.apache.kafka.DataException",
+        },
+    )
+    assert producer.flush(30) == 0
+    return address
+
+
+def run(servers: str, *arguments: str) -> Result:
+    action, *rest = arguments
+    return CliRunner().invoke(command, [action, "--kafka", servers, *rest], catch_exceptions=False)
+
+
+def told(servers: str, *arguments: str) -> dict[str, Any]:
+    result = run(servers, *arguments, "--format", "json")
+    assert result.exit_code == 0, result.output
+    answer: dict[str, Any] = json.loads(result.stdout)
+    return answer
+
+
+def keys(answer: dict[str, Any]) -> list[str]:
+    return [letter["key"] for letter in answer["letters"]]
+
+
+def test_the_table_says_when_where_who_how_often_why_and_what(servers: str) -> None:
+    result = run(servers, "list", "baskets")
+    assert result.exit_code == 0
+    heading, *rows = [line for line in result.output.splitlines() if line.strip(" ─")]
+    assert heading.split() == ["when", "from", "group", "attempts", "exception", "key", "value"]
+    assert len(rows) == 5
+    for cell in (
+        "2023-11-14 22:13:20Z",
+        "baskets-0@100",
+        "billing",
+        "3",
+        "ValueError: no such customer",
+        "customer-0",
+        "0x8081",
+    ):
+        assert cell in rows[0]
+    assert "TimeoutError: no answer" in rows[1]
+    assert '{"basket": 4}' in rows[4]
+
+
+def test_json_has_everything_and_bytes_that_are_no_text_in_base_64(servers: str) -> None:
+    answer = told(servers, "list", "baskets-dlt")
+    assert (answer["topics"], answer["count"]) == (["baskets-dlt"], 5)
+    first = answer["letters"][0]
+    trace = first.pop("stack_trace")
+    assert trace.startswith("ValueError")
+    assert first == {
+        "when": "2023-11-14T22:13:20.000Z",
+        "topic": "baskets-dlt",
+        "partition": 0,
+        "offset": 0,
+        "family": "spring",
+        "original": {
+            "topic": "baskets",
+            "partition": 0,
+            "offset": 100,
+            "timestamp": "2023-11-14T22:13:20.000Z",
+        },
+        "group": "billing",
+        "attempts": 3,
+        "exception": "ValueError",
+        "message": "no such customer",
+        "key": "customer-0",
+        "value_base64": "gIE=",
+        "headers": [
+            {"name": "colour", "value": "red"},
+            {"name": "lossless-operation-id", "value": "baskets-0@100"},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        (("--exception", "TimeoutError"), [1, 3]),
+        (("--exception", "*Error"), [0, 1, 2, 3, 4]),
+        (("--exception", "KeyError"), []),
+        (("--since", "2h"), [1, 2, 3, 4]),
+        (("--until", "2023-12-01"), [0]),
+        (("--since", "2023-11-14T22:13:20", "--until", "2023-11-14T22:13:21Z"), [0]),
+        (("--original-topic", "baskets"), [0, 1, 2, 3, 4]),
+        (("--original-topic", "clicks"), []),
+        (("--limit", "2"), [3, 4]),  # the newest
+        (("--exception", "ValueError", "--limit", "1"), [4]),
+    ],
+)
+def test_filters_choose(servers: str, filters: tuple[str, ...], expected: list[int]) -> None:
+    assert keys(told(servers, "list", "baskets", *filters)) == [
+        f"customer-{number}" for number in expected
+    ]
+
+
+def test_a_limit_says_how_many_there_are(servers: str) -> None:
+    result = run(servers, "list", "baskets", "--limit", "2")
+    assert result.output.splitlines()[-1] == "the last 2 of 5; see more with --limit"
+
+
+def test_letters_of_other_programs_are_shown_and_their_bytes_obeyed_by_nobody(
+    servers: str,
+) -> None:
+    result = run(servers, "list", "s3-sink-letters")
+    assert "clicks-3@42" in result.output
+    assert "clicks-to-s3" in result.output
+    assert "DataException" in result.output
+    assert "not [bold]JSON[/]" in result.output
+    assert "\x1b" not in result.output
+
+
+def test_without_a_topic_all_dead_letter_topics_are_listed(servers: str) -> None:
+    topics = told(servers, "list")["topics"]
+    assert {"baskets-dlt", "payments-dlt"} <= set(topics)
+    assert "s3-sink-letters" not in topics
+
+
+def test_nothing_there_is_said_and_is_no_error(servers: str) -> None:
+    result = run(servers, "list", "payments")
+    assert (result.exit_code, result.output) == (0, "no dead letters in payments-dlt\n")
+    result = run(servers, "replay", "payments")
+    assert (result.exit_code, result.output) == (0, "payments-dlt: nothing to send back\n")
+
+
+@pytest.mark.parametrize("action", ["list", "replay"])
+def test_a_topic_that_is_not_there_is_refused_with_the_nearest_name(
+    servers: str, action: str
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        run(servers, action, "basket")
+    assert "there is no topic 'basket'" in str(refused.value)
+    assert "did you mean 'baskets-dlt'?" in str(refused.value)
+
+
+@pytest.mark.parametrize("wrong", [("--since", "yesterday"), ("--until", "2h ago")])
+def test_a_time_that_is_none_is_refused_with_examples(servers: str, wrong: tuple[str, str]) -> None:
+    with pytest.raises(BadInput, match="is not a time") as refused:
+        run(servers, "list", "baskets", *wrong)
+    assert "2h" in (refused.value.hint or "")
+
+
+def test_replay_shows_first_then_sends_each_once(servers: str) -> None:
+    assert keys(told(servers, "replay", "baskets", "--dry-run")) == [
+        f"customer-{number}" for number in range(5)
+    ]
+    shown = run(servers, "replay", "baskets", "--dry-run", "--exception", "TimeoutError")
+    assert "baskets-dlt: 2 would go back (3 not asked for)" in shown.output
+    assert len(records(servers, "baskets")) == 0
+
+    sent = run(servers, "replay", "baskets", "--exception", "TimeoutError")
+    assert sent.output == "baskets-dlt: 2 went back (3 not asked for)\n"
+    sent = run(servers, "replay", "baskets", "--limit", "1")
+    assert sent.output == "baskets-dlt: 1 went back (more are left: --limit was reached)\n"
+    [report] = told(servers, "replay", "baskets")["topics"]
+    assert report == {
+        "topic": "baskets-dlt",
+        "matched": 2,
+        "sent": 2,
+        "not_asked_for": 0,
+        "deleted": 0,
+        "left": [],
+        "more": False,
+    }
+    sent = run(servers, "replay", "baskets")
+    assert sent.output == "baskets-dlt: nothing to send back\n"
+    found = records(servers, "baskets")
+    assert [each.key() for each in found] == [b"customer-%d" % number for number in (1, 3, 0, 2, 4)]
+    assert {each.timestamp()[1] for each in found} == {THEN_MS}
+    # Letters stay where they are.
+    assert told(servers, "list", "baskets")["count"] == 5
+
+
+def test_as_a_command_of_its_own_it_ends_with_the_codes_of_every_command(
+    servers: str, tmp_path: Path
+) -> None:
+    there = lossless(tmp_path, "dead-letters", "list", "payments", "--kafka", servers)
+    assert (there.returncode, there.stdout) == (0, "no dead letters in payments-dlt\n")
+    missing = lossless(tmp_path, "dead-letters", "replay", "basket", "--kafka", servers)
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert missing.stderr.startswith("error: there is no topic 'basket'")
+    none = lossless(tmp_path, "dead-letters", "replay", "--kafka", servers)
+    assert none.returncode == 2
+    taught = lossless(tmp_path, "dead-letters", "replay", "--help")
+    assert "lossless dead-letters replay orders --dry-run" in taught.stdout
+    assert "dead-letters" in lossless(tmp_path, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, "-"),
+        (b"", ""),
+        (b"plain", "plain"),
+        ("füß".encode(), "füß"),
+        (b"two\nlines", "two lines"),
+        (b"\x00\xff", "0x00ff"),
+        (b"a" * 30, "a" * 9 + "…"),
+        ("ä".encode() * 30, "ä" * 9 + "…"),
+        ("x" + "😀" * 30, "x" + "😀" * 8 + "…"),
+        (b"\xff" * 30, "0xfffffff…"),
+    ],
+)
+def test_bytes_are_shown_as_text_where_they_are(value: bytes | str | None, expected: str) -> None:
+    assert _shown(value.encode() if isinstance(value, str) else value, 10) == expected
+
+
+def records(servers: str, topic: str) -> list[Message]:
+    settings = {
+        "bootstrap.servers": servers,
+        "group.id": "reads-all",
+        "enable.partition.eof": True,
+        "enable.auto.commit": False,
+    }
+    found = []
+    with closing(Consumer(settings)) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while True:
+            message = consumer.poll(10)
+            assert message is not None
+            if message.error() is not None:
+                return found
+            found.append(message)

@@ -1,0 +1,50 @@
+"""What was acknowledged is what the audit topic says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import reduce
+from operator import add
+
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient
+from reading_back import reports, stored
+
+from lossless.acknowledged import AUDIT_TOPIC
+from lossless.client.producing.producer import Producer
+from lossless.engines.local.planned import PlannedCluster
+from lossless.tally import Tally, record_hash
+
+
+def test_reports_are_what_was_acknowledged(kafka: PlannedCluster, topic: str) -> None:
+    minute_ms = 1_700_000_040_000
+    with Producer({"bootstrap.servers": kafka.bootstrap_servers}, application="shop") as producer:
+        sent = [
+            producer.send(topic, b"v", key=str(n), timestamp_ms=minute_ms + n % 3 * 60_000)
+            for n in range(1_000)
+        ]
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    described = admin.describe_topics(TopicCollection([topic]))[topic].result(30)
+    topic_id = str(described.topic_id).replace("+", "-").replace("/", "_")
+    expected: Counter[tuple[int, int]] = Counter()
+    hashes: dict[tuple[int, int], Tally] = {}
+    for found in (delivery.result() for delivery in sent):
+        assert found.offset is not None
+        series = (found.partition, found.timestamp_ms)
+        expected[series] += 1
+        one = Tally(1, record_hash(topic_id, found.partition, found.offset))
+        hashes[series] = hashes.get(series, Tally()) + one
+    told = reports(kafka.bootstrap_servers, topic)
+    assert {(report.partition, report.start_ms): report.tally for report in told} == hashes
+    assert {report.topic_id for report in told} == {topic_id}
+    assert {report.producer.partition("@")[0] for report in told} == {"shop"}
+    assert reduce(add, (report.tally for report in told), Tally()).count == 1_000
+
+
+def test_no_audit_no_reports(kafka: PlannedCluster, topic: str) -> None:
+    with Producer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
+        producer.send(topic, b"v")  # so that the audit topic is there
+    with Producer({"bootstrap.servers": kafka.bootstrap_servers}, audit=False) as producer:
+        producer.send(topic, b"v")
+    assert sum(report.tally.count for report in reports(kafka.bootstrap_servers, topic)) == 1
+    assert stored(kafka.bootstrap_servers, AUDIT_TOPIC)

@@ -1,0 +1,162 @@
+"""Transactions: together or not at all, and never by a producer that was replaced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from reading_back import new_topic, reports, stored, values
+
+from lossless.client.errors import Fenced, Kind, Refused, TransactionAborted
+from lossless.client.producing.producer import Producer
+from lossless.engines.local.planned import PlannedCluster
+from lossless.errors import BadInput
+
+
+def transactional(kafka: PlannedCluster, name: str, **more: object) -> Producer:
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name, **more}
+    return Producer(settings)
+
+
+class Finished:
+    """A consumer that has finished what it read, as ours says it."""
+
+    def __init__(self, consumer: Consumer, offsets: list[TopicPartition]) -> None:
+        self._consumer = consumer
+        self._offsets = offsets
+
+    def transaction_offsets(self) -> tuple[list[TopicPartition], Any]:
+        return self._offsets, self._consumer.consumer_group_metadata()
+
+
+def test_a_transaction_is_stored_as_a_whole(kafka: PlannedCluster, topic: str) -> None:
+    with transactional(kafka, topic) as producer:
+        with producer.transaction() as transaction:
+            sent = [transaction.send(topic, str(n), key=str(n)) for n in range(10)]
+            producer.flush()
+            assert all(delivery.done for delivery in sent)
+            assert stored(kafka.bootstrap_servers, topic) == []  # not before the end
+        with producer.transaction() as transaction:
+            transaction.send(topic, b"more")
+    assert len(stored(kafka.bootstrap_servers, topic)) == 11
+    told = reports(kafka.bootstrap_servers, topic)
+    assert sum(report.tally.count for report in told) == 11
+
+
+def test_an_exception_aborts_and_goes_on(kafka: PlannedCluster, topic: str) -> None:
+    with transactional(kafka, topic) as producer:
+        with pytest.raises(ZeroDivisionError), producer.transaction() as transaction:  # noqa: PT012
+            for _ in range(100):
+                transaction.send(topic, b"never")
+            transaction.send(topic, b"never").result(30)
+            raise ZeroDivisionError
+        with producer.transaction() as transaction:
+            transaction.send(topic, b"then")
+        with pytest.raises(BadInput, match="not open"):
+            transaction.send(topic, b"late")
+    assert values(stored(kafka.bootstrap_servers, topic)) == [b"then"]
+    raw = stored(kafka.bootstrap_servers, topic, isolation="read_uncommitted")
+    assert b"never" in values(raw)
+    assert sum(r.tally.count for r in reports(kafka.bootstrap_servers, topic)) == 1
+
+
+def test_a_record_that_fails_aborts_the_whole(kafka: PlannedCluster, topic: str) -> None:
+    small = new_topic(kafka.bootstrap_servers, max_message_bytes="1000")
+    with transactional(kafka, topic) as producer:
+        with (  # noqa: PT012
+            pytest.raises(TransactionAborted, match="too large") as raised,
+            producer.transaction() as transaction,
+        ):
+            transaction.send(topic, b"with it")
+            transaction.send(small, bytes(5_000))
+        assert raised.value.kind is Kind.ABORTABLE
+        with producer.transaction() as transaction:
+            transaction.send(topic, b"again")
+    assert values(stored(kafka.bootstrap_servers, topic)) == [b"again"]
+
+
+def test_whoever_is_replaced_is_fenced(kafka: PlannedCluster, topic: str) -> None:
+    old, new = transactional(kafka, topic), transactional(kafka, topic)
+    with old, new:
+        with old.transaction() as transaction:
+            transaction.send(topic, b"old")
+        with pytest.raises(Fenced) as raised, old.transaction() as transaction:  # noqa: PT012
+            transaction.send(topic, b"never").result(30)
+            with new.transaction() as taken:
+                taken.send(topic, b"new")
+        assert raised.value.kind is Kind.FATAL
+        with pytest.raises(Fenced), old.transaction():
+            pass
+    found = values(stored(kafka.bootstrap_servers, topic))
+    assert sorted(value or b"" for value in found) == [b"new", b"old"]
+
+
+def test_offsets_are_a_part_of_the_transaction(kafka: PlannedCluster, topic: str) -> None:
+    source = new_topic(kafka.bootstrap_servers, partitions=1)
+    with Producer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
+        for number in range(3):
+            producer.send(source, str(number))
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": source,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": "false",
+        }
+    )
+    try:
+        consumer.subscribe([source])
+        read: list[Any] = []
+        while len(read) < 3:
+            read += consumer.consume(3 - len(read), timeout=0.1)
+        finished = Finished(consumer, [TopicPartition(source, 0, 3)])
+        with transactional(kafka, topic) as producer:
+            with (  # noqa: PT012
+                pytest.raises(ZeroDivisionError),
+                producer.transaction(finished) as transaction,
+            ):
+                transaction.send(topic, b"never")
+                raise ZeroDivisionError
+            (before,) = consumer.committed([TopicPartition(source, 0)], timeout=30)
+            with producer.transaction(finished) as transaction:
+                for message in read:
+                    transaction.send(topic, message.value())
+            (after,) = consumer.committed([TopicPartition(source, 0)], timeout=30)
+    finally:
+        consumer.close()
+    assert (before.offset < 0, after.offset) == (True, 3)
+    assert sorted(values(stored(kafka.bootstrap_servers, topic))) == [b"0", b"1", b"2"]
+
+
+def test_a_commit_outlives_the_loss_of_a_broker(kafka: PlannedCluster, topic: str) -> None:
+    with transactional(kafka, topic) as producer:
+        with producer.transaction() as transaction:
+            for number in range(50):
+                transaction.send(topic, str(number), key=str(number))
+            producer.flush()
+            kafka.kill(kafka.leader_of("__transaction_state", 0))
+        with producer.transaction() as transaction:
+            transaction.send(topic, b"after")
+    assert len(stored(kafka.bootstrap_servers, topic)) == 51
+
+
+def test_closing_inside_a_transaction_aborts_it(kafka: PlannedCluster, topic: str) -> None:
+    producer = transactional(kafka, topic)
+    with producer.transaction() as transaction:
+        transaction.send(topic, b"never").result(30)
+        producer.close()
+    assert stored(kafka.bootstrap_servers, topic) == []
+
+
+def test_sending_beside_a_transaction_is_refused(kafka: PlannedCluster, topic: str) -> None:
+    with transactional(kafka, topic) as producer:
+        with pytest.raises(Refused, match="in transactions only"):
+            producer.send(topic, b"v")
+        with producer.transaction(), pytest.raises(BadInput, match="has a transaction open"):
+            producer.transaction().__enter__()
+    with (
+        Producer({"bootstrap.servers": kafka.bootstrap_servers}) as plain,
+        pytest.raises(BadInput, match=r"no transactional\.id"),
+    ):
+        plain.transaction()
