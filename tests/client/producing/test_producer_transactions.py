@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from reading_back import new_topic, reports, stored, values
 
-from lossless.client.errors import Fenced, Kind, Refused, TransactionAborted
+from lossless.client.errors import ClientFailed, Fenced, Kind, Refused, TransactionAborted
 from lossless.client.producing.producer import Producer
 from lossless.engines.local.planned import PlannedCluster
 from lossless.errors import BadInput
@@ -141,9 +141,14 @@ def test_a_commit_outlives_the_loss_of_a_broker(kafka: PlannedCluster, topic: st
     assert len(stored(kafka.bootstrap_servers, topic)) == 51
 
 
-def test_closing_inside_a_transaction_aborts_it(kafka: PlannedCluster, topic: str) -> None:
+def test_closing_inside_a_transaction_aborts_it_and_its_end_says_so(
+    kafka: PlannedCluster, topic: str
+) -> None:
     producer = transactional(kafka, topic)
-    with producer.transaction() as transaction:
+    with (
+        pytest.raises(ClientFailed, match="the producer is closed"),
+        producer.transaction() as transaction,
+    ):
         transaction.send(topic, b"never").result(30)
         producer.close()
     assert stored(kafka.bootstrap_servers, topic) == []

@@ -1,11 +1,11 @@
 """Sending: every record is acknowledged, parked, or an error that somebody is told.
 
 producer.py   what applications use; delivery.py: what `send` gives back
-giving_up.py  what becomes of a record that is not acknowledged: a decision; failing.py carries it out
+giving_up.py  what becomes of a record that is given up: a decision; failing.py carries it out
 spool.py      records on disk, in order; parking.py: to disk and back
 serving.py    the one thread behind a producer; deliveries.py: its accounts
 reporting.py  what was acknowledged, told to the audit topic
-transaction.py  several records and offsets, together or not at all
+transaction.py  several records and offsets, together or not at all; transacting.py: one by one
 """
 
 from lossless.client.producing.delivery import Acknowledged, Delivery

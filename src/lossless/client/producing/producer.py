@@ -20,7 +20,6 @@ import logging
 import os
 import secrets
 import socket
-import sys
 import threading
 import time
 import weakref
@@ -31,10 +30,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from confluent_kafka import KafkaException
-from confluent_kafka import Producer as Client
 from confluent_kafka.serialization import MessageField
 
-from lossless.acknowledged import AcknowledgedCounter
 from lossless.client import headers as names
 from lossless.client.classification import error_from
 from lossless.client.errors import (
@@ -50,16 +47,16 @@ from lossless.client.producing.deliveries import Deliveries
 from lossless.client.producing.delivery import Delivery
 from lossless.client.producing.failing import Failing
 from lossless.client.producing.giving_up import GivingUp, Park, Raise
+from lossless.client.producing.making import check_policy, make_client, make_reporting, program
 from lossless.client.producing.parking import Parking
-from lossless.client.producing.reporting import Reporting
 from lossless.client.producing.serializing import Serializer, serialized
 from lossless.client.producing.serving import Serving
-from lossless.client.producing.settings import ProducerSettings, chained, producer_settings
+from lossless.client.producing.settings import producer_settings
 from lossless.client.producing.spool import Spool
-from lossless.client.producing.transaction import HasOffsets, Transacting, Transaction
+from lossless.client.producing.transacting import Transactions
+from lossless.client.producing.transaction import HasOffsets, Transaction
 from lossless.client.record import Headers, HeadersGiven, Record, headers_of
 from lossless.contract.load import load_contract
-from lossless.contract.redaction import redact_text
 from lossless.contract.rules import producer_contradictions, refuse
 from lossless.contract.values import Contract
 from lossless.errors import BadInput
@@ -106,11 +103,11 @@ class Producer:
         refuse(producer_contradictions(settings), where="producer")
         self._settings = producer_settings(settings, pause_max_s=pause_max_s)
         self._giving_up: GivingUp = giving_up or Raise()
-        _check_policy(self._settings, self._giving_up)
+        check_policy(self._settings, self._giving_up)
         self._serialize_key = serialize_key
         self._serialize_value = serialize_value
         self._serializes = serialize_key is not None or serialize_value is not None
-        self.application = application or self._settings.client_id or _program()
+        self.application = application or self._settings.client_id or program()
         self.metrics = metrics or ProducerMetrics(client=self.application)
         self._buffer_wait_s = buffer_wait_s
         self._instance = b32encode(secrets.token_bytes(12)).decode().rstrip("=").lower()
@@ -128,10 +125,6 @@ class Producer:
         self._unsent = 0  # numbers that no record got
         self._marked_at = 0.0
         self._interrupted = False  # in the middle of an answer
-        self._uncounted: list[Message] = []  # acknowledged, in a transaction that is open
-        self._countable: list[Message] = []  # acknowledged, in one that is committed
-        self._counting = threading.Lock()
-        self._transaction: Transaction | None = None
         self._is_transactional = self._settings.transactional_id is not None
         self._is_careful = self._is_transactional or isinstance(self._giving_up, Park)
 
@@ -142,14 +135,16 @@ class Producer:
             else None
         )
         try:
-            self._client = self._make_client(parks=parks)
+            self._client = make_client(
+                self._settings, parks=parks, on_statistics=self._on_statistics
+            )
         except BaseException:
             if spool is not None:
                 spool.close()
             raise
         self._produce: Callable[..., None] = self._client.produce
         self._poll = self._client.poll
-        self._transacting = Transacting(self._client)
+        self._transactions = Transactions(self._client, self._deliveries, self)
         self._parking = (
             Parking(
                 spool,
@@ -170,7 +165,16 @@ class Producer:
             headers_of=self._headers_of,
             transactional=self._is_transactional,
         )
-        self._reporting = self._make_reporting() if audit else None
+        self._reporting = (
+            make_reporting(
+                self._client,
+                self._settings,
+                application=self.application,
+                instance=self._instance,
+            )
+            if audit
+            else None
+        )
         self._serving = Serving(
             self._client,
             name=f"lossless-producer-{self.application}",
@@ -286,7 +290,8 @@ class Producer:
             made = None  # it is there already
         else:
             made = self._id_format % number
-        found += self._constant_headers
+        there = {name for name, _ in found}  # a record that is sent on keeps where it came from
+        found += [header for header in self._constant_headers if header[0] not in there]
         if made is not None:
             found.append((names.OPERATION_ID, made))
         if event_time_ms is not None:
@@ -327,7 +332,7 @@ class Producer:
             timestamp_ms=timestamp_ms or int(time.time() * 1000),
         )
         wait_s = self._buffer_wait_s
-        deadline = time.monotonic() + (self._patience_s() if wait_s is None else wait_s)
+        deadline = time.monotonic() + (self.patience_s() if wait_s is None else wait_s)
         while True:
             if isinstance(raised, ClientError):
                 self._unsent += 1
@@ -345,7 +350,7 @@ class Producer:
                 return
 
     def _hand_over(self, delivery: Delivery, record: Record) -> None:
-        if self._is_transactional and self._transaction is None:
+        if self._is_transactional and self._transactions.open is None:
             raise Refused(
                 f"{record}: this producer has a transactional.id and sends in transactions only",
                 hint="with producer.transaction() as transaction: transaction.send(…)",
@@ -396,7 +401,7 @@ class Producer:
     def _on_refused(self, delivery: Delivery, record: Record, error: ClientError) -> None:
         """At once, in the thread that sends."""
         if error.kind is Kind.FATAL:
-            self._fail(error)
+            self.fail(error)
         if isinstance(self._giving_up, Raise | Park) or error.kind is Kind.FATAL:
             self._unsent += 1
             raise error
@@ -435,11 +440,11 @@ class Producer:
                 return
             if self._refusal is None:
                 self._refuse("the producer is closed", "make a new one")
-            wait_s = self._patience_s() if timeout_s is None else timeout_s
+            wait_s = self.patience_s() if timeout_s is None else timeout_s
             deadline = time.monotonic() + wait_s
             try:
-                if self._transaction is not None:
-                    self._transaction.abort(LAST_WORDS_S)
+                if self._transactions.open is not None:
+                    self._transactions.abort(self._transactions.open, LAST_WORDS_S)
                 self._deliver_or_give_up(deadline, wait_s)
                 self._report(deadline)
             finally:
@@ -518,7 +523,7 @@ class Producer:
         if self._reporting is not None:
             self._reporting.close()
         # librdkafka ends with the last of these references.
-        del self._client, self._poll, self._failing, self._transacting
+        del self._client, self._poll, self._failing, self._transactions
         self._parking = self._reporting = None
         _producers.discard(self)
 
@@ -542,10 +547,6 @@ class Producer:
     def _is_idle(self) -> bool:
         return self._is_decided() and (self._parking is None or self._parking.is_idle)
 
-    def _patience_s(self) -> float:
-        """How long a record may take, and a little more to hear of it."""
-        return (self._settings.delivery_timeout_s or threading.TIMEOUT_MAX / 2) + LAST_WORDS_S
-
     # Transactions
 
     def transaction(self, consumer: HasOffsets | None = None) -> Transaction:
@@ -562,61 +563,37 @@ class Producer:
                 hint="give it one in its settings: it names this producer across its restarts, and "
                 "whoever takes it next fences the one before",
             )
-        return Transaction(self, consumer)
+        return Transaction(self, self._transactions, consumer)
 
-    def begin(self, transaction: Transaction) -> None:
-        """Transactions call this and what follows; nobody else need."""
-        if self._refusal is not None:
-            raise self._refused()
-        if self._transaction is not None:
-            raise BadInput(
-                "this producer has a transaction open", hint="end it first, or use another producer"
-            )
-        self._transactionally(lambda: self._transacting.begin(self._patience_s()))
-        self._transaction = transaction
+    # What transactions ask of a producer
 
-    def settle(self, transaction: Transaction) -> None:
-        """Until every record of it is acknowledged or has failed."""
-        if transaction is not self._transaction:
-            raise self._refused()
-        self._serving.wait_until(self._is_idle, time.monotonic() + self._patience_s())
+    @property
+    def fatal(self) -> ClientError | None:
+        """Why this producer cannot go on, if it cannot."""
+        return self._fatal
 
-    def commit(self, transaction: Transaction, offsets: tuple[Any, Any] | None) -> None:
-        if transaction is not self._transaction:
-            raise self._refused()
-        self._transactionally(lambda: self._transacting.commit(offsets, self._patience_s()))
-        self._transaction = None
-        with self._counting:
-            self._countable += self._uncounted
-            self._uncounted = []
+    def refusal(self) -> ClientError | None:
+        return None if self._refusal is None else self._refused()
 
-    def abort(self, transaction: Transaction, timeout_s: float) -> None:
-        if transaction is not self._transaction:
-            return
-        try:
-            if self._fatal is None:
-                self._transactionally(lambda: self._transacting.abort(timeout_s))
-            # What failed because of it is not to be taken for a failure of the next one.
-            self._serving.wait_until(self._is_idle, time.monotonic() + LAST_WORDS_S)
-        finally:
-            self._transaction = None
-            with self._counting:  # what was acknowledged of it is not stored after all
-                self._deliveries.acknowledged = []
-                self._uncounted = []
+    def wait_until_idle(self, timeout_s: float) -> None:
+        self._serving.wait_until(self._is_idle, time.monotonic() + timeout_s)
 
-    def _transactionally(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except ClientError as error:
-            if error.kind is Kind.FATAL:
-                self._fail(error)
-            raise
+    def patience_s(self) -> float:
+        """How long a record may take, and a little more to hear of it."""
+        return (self._settings.delivery_timeout_s or threading.TIMEOUT_MAX / 2) + LAST_WORDS_S
+
+    def fail(self, error: ClientError) -> None:
+        """librdkafka cannot go on. What was sent is decided, and nothing more can be."""
+        if self._fatal is None:
+            self._fatal = error
+            logger.error("the producer has failed: %s", error)
+        self._refuse(f"the producer has failed: {error.what}", "close it and make a new one")
 
     # Of the serving thread
 
     def _tend(self, now: float) -> bool:
         if self._is_transactional:
-            acknowledged = self._committed_since()
+            acknowledged = self._transactions.committed_since()
         else:
             acknowledged, self._deliveries.acknowledged = self._deliveries.acknowledged, []
         if acknowledged:
@@ -643,13 +620,6 @@ class Producer:
             )
             self._deliveries.failed(delivery, error)
 
-    def _committed_since(self) -> list[Message]:
-        with self._counting:
-            self._uncounted += self._deliveries.acknowledged
-            self._deliveries.acknowledged = []
-            committed, self._countable = self._countable, []
-        return committed
-
     def _measure(self, now: float) -> None:
         reached = self._deliveries.mark(now)
         metrics = self.metrics
@@ -660,17 +630,9 @@ class Producer:
 
     def _on_failure(self, delivery: Delivery, failed: KafkaError, message: Message) -> None:
         error = self._failing.on_failure(delivery, failed, message)
-        if self._transaction is not None and self._transaction.failure is None:
-            self._transaction.failure = error
+        self._transactions.on_failure(error)
         if error.kind is Kind.FATAL:
-            self._fail(error)
-
-    def _fail(self, error: ClientError) -> None:
-        """librdkafka cannot go on. What was sent is decided, and nothing more can be."""
-        if self._fatal is None:
-            self._fatal = error
-            logger.error("the producer has failed: %s", error)
-        self._refuse(f"the producer has failed: {error.what}", "close it and make a new one")
+            self.fail(error)
 
     def _refuse(self, what: str, hint: str) -> None:
         """From now on. A record that is being sent by another thread is either with librdkafka by
@@ -691,11 +653,11 @@ class Producer:
     def _on_serving_failed(self, failure: BaseException) -> None:
         error = ClientFailed(f"serving deliveries failed: {failure!r}")
         error.__cause__ = failure
-        self._fail(error)
+        self.fail(error)
 
     def _on_fatal(self, error: KafkaError) -> None:
         """What librdkafka says of the whole client, not of one record."""
-        self._fail(error_from(error))
+        self.fail(error_from(error))
 
     def _on_statistics(self, statistics: str) -> None:
         brokers = json.loads(statistics)["brokers"].values()
@@ -708,51 +670,6 @@ class Producer:
             "this producer was made by the parent of this process, which has its threads",
             "make the producer after the fork, in the process that uses it",
         )
-
-    # Making
-
-    def _make_client(self, *, parks: bool) -> Client:
-        settings = self._settings.for_records(ourselves_timed=parks)
-        settings["stats_cb"] = chained(self._on_statistics, settings.get("stats_cb"))
-        for name in {"error_cb", "throttle_cb"} & settings.keys():
-            settings[name] = chained(lambda _: None, settings[name])
-        settings.setdefault("logger", logger)
-        try:
-            return Client(settings)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise BadInput(f"librdkafka takes no such settings: {_reason(error)}") from error
-
-    def _make_reporting(self) -> Reporting:
-        others = self._settings.for_others()
-        counter = AcknowledgedCounter(
-            producer=f"{self.application}@{socket.gethostname()}#{os.getpid()}",
-            instance=self._instance,
-        )
-        client = self._client
-        if self._is_transactional:
-            # What is reported must not be a part of a transaction.
-            client = Client({**others, "acks": "all", "enable.idempotence": True, "logger": logger})
-        return Reporting(counter, client, others, polls=self._is_transactional)
-
-
-def _check_policy(settings: ProducerSettings, policy: GivingUp) -> None:
-    if settings.transactional_id is not None and not isinstance(policy, Raise):
-        raise BadInput(
-            f"a producer with a transactional.id cannot give records up by {type(policy).__name__}:"
-            " a transaction that lacks one of its records is aborted",
-            hint="leave giving_up out, and repeat the whole transaction when it is aborted",
-        )
-
-
-def _program() -> str:
-    return Path(sys.argv[0]).stem or "python"
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, KafkaException):
-        found: KafkaError = error.args[0]
-        return redact_text(found.str())
-    return redact_text(str(error))
 
 
 def _refuse_forked() -> None:

@@ -17,27 +17,21 @@ it is the commit's doing. Readers must be `read_committed`.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from confluent_kafka import KafkaException
-
-from lossless.client.classification import error_from
-from lossless.client.errors import ClientError, ClientFailed, Kind, TransactionAborted
+from lossless.client.errors import ClientError, Kind, TransactionAborted
 from lossless.client.producing.delivery import Delivery
+from lossless.client.producing.transacting import Offsets, Transactions
 from lossless.errors import BadInput
 
 if TYPE_CHECKING:
-    from confluent_kafka import Producer as Client
     from confluent_kafka import TopicPartition
 
     from lossless.client.producing.producer import Producer
 
 logger = logging.getLogger("lossless.client.producer")
 
-CALL_S = 1.0  # of one call into librdkafka, which no signal interrupts
 ABORT_S = 60.0
 INTERRUPTED_ABORT_S = 5.0
 
@@ -53,11 +47,13 @@ class HasOffsets(Protocol):
 class Transaction:
     """One of a producer at a time. Used by one thread, but for `send`."""
 
-    def __init__(self, producer: Producer, consumer: HasOffsets | None) -> None:
+    def __init__(
+        self, producer: Producer, transactions: Transactions, consumer: HasOffsets | None
+    ) -> None:
         self._producer = producer
+        self._transactions = transactions
         self._consumer = consumer
         self._is_open = False
-        self.failure: ClientError | None = None  # of the first record that failed
 
     def send(self, topic: str, value: object = None, key: object = None, **more: Any) -> Delivery:
         """As `Producer.send`."""
@@ -69,7 +65,7 @@ class Transaction:
         return self._producer.send(topic, value, key, **more)
 
     def __enter__(self) -> Self:
-        self._producer.begin(self)
+        self._transactions.begin(self)
         self._is_open = True
         return self
 
@@ -92,18 +88,18 @@ class Transaction:
     def abort(self, timeout_s: float = ABORT_S) -> None:
         """Nothing of it is stored. Whoever uses the `with` block need not call it."""
         self._is_open = False
-        self._producer.abort(self, timeout_s)
+        self._transactions.abort(self, timeout_s)
 
     def _commit(self) -> None:
         try:
-            self._producer.settle(self)
-            if self.failure is not None:
+            failure = self._transactions.settle(self)
+            if failure is not None:
                 raise TransactionAborted(
-                    f"the transaction lacks a record: {self.failure.what}",
+                    f"the transaction lacks a record: {failure.what}",
                     hint="nothing of it was stored: do it again",
-                    record=self.failure.record,
-                ) from self.failure
-            self._producer.commit(self, self._offsets())
+                    record=failure.record,
+                ) from failure
+            self._transactions.commit(self, self._offsets())
             self._is_open = False
         except ClientError as error:
             if error.kind is not Kind.FATAL:
@@ -114,55 +110,8 @@ class Transaction:
             self.abort(INTERRUPTED_ABORT_S)
             raise
 
-    def _offsets(self) -> tuple[list[TopicPartition], Any] | None:
+    def _offsets(self) -> Offsets | None:
         if self._consumer is None:
             return None
         offsets, group = self._consumer.transaction_offsets()
         return (offsets, group) if offsets else None
-
-
-class Transacting:
-    """librdkafka's transactions, each call repeated for as long as that can help."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._is_initialized = False
-
-    def begin(self, timeout_s: float) -> None:
-        """Fences whoever has had the transactional.id before, the first time."""
-        if not self._is_initialized:
-            self._call(self._client.init_transactions, CALL_S, patience_s=timeout_s)
-            self._is_initialized = True
-        self._call(self._client.begin_transaction, patience_s=timeout_s)
-
-    def commit(self, offsets: tuple[list[TopicPartition], Any] | None, timeout_s: float) -> None:
-        if offsets is not None:
-            send = self._client.send_offsets_to_transaction
-            self._call(send, *offsets, CALL_S, patience_s=timeout_s)
-        # Nobody knows whether it is committed before there is an answer: no time is too long.
-        self._call(self._client.commit_transaction, CALL_S, patience_s=None)
-
-    def abort(self, timeout_s: float) -> None:
-        self._call(self._client.abort_transaction, CALL_S, patience_s=timeout_s)
-
-    def _call(
-        self, call: Callable[..., object], *arguments: object, patience_s: float | None
-    ) -> None:
-        deadline = None if patience_s is None else time.monotonic() + patience_s
-        while True:
-            try:
-                call(*arguments)
-            except KafkaException as raised:
-                error = raised.args[0]
-                out_of_time = deadline is not None and time.monotonic() >= deadline
-                if not error.retriable() or out_of_time:
-                    found = error_from(error)
-                    if found.kind is Kind.RETRIABLE and out_of_time:
-                        found = ClientFailed(
-                            f"after {patience_s:g} s: {found.what}",
-                            hint="the cluster does not answer: close the producer, make a new one",
-                            code=found.code,
-                        )
-                    raise found from raised
-            else:
-                return
