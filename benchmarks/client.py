@@ -22,6 +22,7 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 from confluent_kafka import Producer as RawProducer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.commit_curve import Point, draw
 from benchmarks.measure import Peer, Result, compare, console
 from lossless.client.consuming.consumer import Consumer
 from lossless.client.headers import APPLICATION, HOST, OPERATION_ID
@@ -198,14 +199,17 @@ def commit_frequency(bootstrap_servers: str) -> list[Result]:
     _create(bootstrap_servers, "counted", 1)
     _fill(bootstrap_servers, "counted", COUNTED)
     results = []
+    points = []
     for every in COMMIT_EVERY:
         rate, repeated = _killed_reader(bootstrap_servers, every)
         console.print(f"  a commit every {every}: {rate:,.0f} records/s, {repeated} repeated")
+        points.append(Point(every, rate, repeated))
         name = f"client: a commit every {every:,} records"
         results.append(Result(name=f"{name}, read", value=round(rate), unit="records/s"))
         results.append(
             Result(name=f"{name}, repeated after kill -9", value=repeated, unit="records")
         )
+    draw(points)
     return results
 
 

@@ -50,11 +50,13 @@ def main(servers: str) -> None:
     ) as consumer:
         running = threading.Thread(target=consumer.run, args=(enrich,))
         running.start()
-        while consumer.metrics.finished < len(CUSTOMERS) - 1 or not consumer.metrics.dead_lettered:
+        numbers = consumer.metrics
+        while numbers.finished - numbers.forwarded < len(CUSTOMERS):
             time.sleep(0.1)
         consumer.stop()
         running.join()
-        print(f"{consumer.metrics.finished} enriched, {consumer.metrics.dead_lettered} dead letter")
+    enriched = numbers.finished - numbers.forwarded - numbers.dead_lettered
+    print(f"{enriched} enriched, {numbers.dead_lettered} dead letter")
 
 
 if __name__ == "__main__":

@@ -23,8 +23,6 @@ SHARE_A_CLUSTER = {
     "audit",
     "claims",
     "conformance",
-    "consuming",
-    "producing",
     "proxy",
     "robustness",
     "security",

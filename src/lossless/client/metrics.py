@@ -57,7 +57,7 @@ class ProducerMetrics:
 class ConsumerMetrics:
     group: str
     received: int = _metric("counter", "Records read from Kafka.")
-    finished: int = _metric("counter", "Records whose processing ended well.")
+    finished: int = _metric("counter", "Records that are done with: processed well, or sent on.")
     failed: int = _metric("counter", "Attempts that raised.")
     retried: int = _metric("counter", "Attempts after the first.")
     forwarded: int = _metric("counter", "Records sent on to a retry topic.")

@@ -25,6 +25,10 @@ class Finished:
     def __init__(self, consumer: Consumer, offsets: list[TopicPartition]) -> None:
         self._consumer = consumer
         self._offsets = offsets
+        self.given_back = 0
+
+    def transaction_aborted(self) -> None:
+        self.given_back += 1
 
     def transaction_offsets(self) -> tuple[list[TopicPartition], Any]:
         return self._offsets, self._consumer.consumer_group_metadata()
@@ -118,6 +122,7 @@ def test_offsets_are_a_part_of_the_transaction(kafka: PlannedCluster, topic: str
             ):
                 transaction.send(topic, b"never")
                 raise ZeroDivisionError
+            assert finished.given_back == 1
             (before,) = consumer.committed([TopicPartition(source, 0)], timeout=30)
             with producer.transaction(finished) as transaction:
                 for message in read:

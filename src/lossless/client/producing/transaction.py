@@ -43,6 +43,10 @@ class HasOffsets(Protocol):
         """What it has finished, as next offsets, and its group's metadata."""
         ...
 
+    def transaction_aborted(self) -> None:
+        """What it had in hand was not done after all: it must be given out again."""
+        ...
+
 
 class Transaction:
     """One of a producer at a time. Used by one thread, but for `send`."""
@@ -88,7 +92,10 @@ class Transaction:
     def abort(self, timeout_s: float = ABORT_S) -> None:
         """Nothing of it is stored. Whoever uses the `with` block need not call it."""
         self._is_open = False
-        self._transactions.abort(self, timeout_s)
+        try:
+            self._transactions.abort(self, timeout_s)
+        finally:
+            self._give_back()
 
     def _commit(self) -> None:
         try:
@@ -102,13 +109,19 @@ class Transaction:
             self._transactions.commit(self, self._offsets())
             self._is_open = False
         except ClientError as error:
-            if error.kind is not Kind.FATAL:
+            if error.kind is Kind.FATAL:
+                self._is_open = False
+                self._give_back()
+            else:
                 self.abort()
-            self._is_open = False
             raise
         except BaseException:  # interrupted, or the consumer's own error
             self.abort(INTERRUPTED_ABORT_S)
             raise
+
+    def _give_back(self) -> None:
+        if self._consumer is not None:
+            self._consumer.transaction_aborted()
 
     def _offsets(self) -> Offsets | None:
         if self._consumer is None:

@@ -1,0 +1,36 @@
+"""Handlers that other processes can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from confluent_kafka import Message
+
+
+class Noting:
+    """Writes down where each record was handled."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __call__(self, message: Message) -> None:
+        value, key, headers = message.value(), message.key(), message.headers()
+        assert value is not None
+        assert headers == [("n", value)]
+        assert message.timestamp()[1] > 0
+        shown = (key or b"").decode()
+        with Path(self.folder, value.decode()).open("a") as file:
+            file.write(f"{os.getpid()} {message.topic()} {message.partition()} {shown}\n")
+
+
+class DyingOnce(Noting):
+    """Kills its own process at one record, the first time."""
+
+    def __call__(self, message: Message) -> None:
+        died = Path(self.folder, "died")
+        if message.value() == b"7" and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().__call__(message)

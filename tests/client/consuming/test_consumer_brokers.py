@@ -1,0 +1,151 @@
+"""Brokers that go away, contracts, and transactions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Message
+from consumed import Kafka, Seen, eventually, number, running
+
+import lossless
+from lossless.client.consuming import Consumer
+from lossless.client.producing.producer import Producer
+from lossless.engines.local.planned import PlannedCluster
+from lossless.errors import BadInput
+
+
+@pytest.fixture
+def broker(consumed_cluster: PlannedCluster) -> Iterator[PlannedCluster]:
+    """The one broker; it runs again afterwards, whatever the test did."""
+    yield consumed_cluster
+    if consumed_cluster.status()[0].state == "dead":
+        consumed_cluster.restart(1)
+
+
+def test_a_broker_that_restarts_costs_nothing(kafka: Kafka, broker: PlannedCluster) -> None:
+    kafka.make_topic(partitions=2)
+    kafka.fill(20, partitions=2)
+    seen = Seen()
+    consumer = kafka.consumer(commit_every_s=0.1)
+    with running(consumer, seen):
+        seen.wait_for(range(20))
+        broker.kill(1)
+        broker.restart(1)
+        kafka.fill(20, first=20, partitions=2)
+        seen.wait_for(range(40))
+    assert sorted(set(seen.numbers)) == list(range(40))
+    assert kafka.committed(2) == [20, 20]
+
+
+def test_a_commit_that_finds_no_broker_is_tried_again(kafka: Kafka, broker: PlannedCluster) -> None:
+    kafka.make_topic()
+    kafka.fill(10)
+    go_on = threading.Event()
+    seen = Seen()
+
+    def handler(message: Message) -> None:
+        if number(message) == 5:
+            assert go_on.wait(30)
+        seen(message)
+
+    with running(kafka.consumer(commit_every_records=1, commit_every_s=0.1), handler):
+        eventually(lambda: kafka.committed() == [5])
+        broker.kill(1)
+        go_on.set()
+        eventually(lambda: 5 in seen.numbers)
+        broker.restart(1)
+        seen.wait_for(range(10))
+        eventually(lambda: kafka.committed() == [10])
+    assert set(seen.numbers) == set(range(10))
+
+
+def test_close_ends_without_brokers(kafka: Kafka, broker: PlannedCluster) -> None:
+    kafka.make_topic()
+    kafka.fill(10)
+    consumer = kafka.consumer(drain_timeout_s=0.5, settings={"socket.timeout.ms": 1000})
+    for message in consumer:
+        if number(message) == 5:
+            break
+    broker.kill(1)
+    closing = threading.Thread(target=consumer.close)
+    closing.start()
+    closing.join(25)
+    assert not closing.is_alive()
+
+
+CONTRACT = """
+[cluster]
+client = {{ "bootstrap.servers" = "{servers}" }}
+
+[consumers.billing]
+commit = "after-processing"
+config = {{ "group.id" = "{group}", "auto.offset.reset" = "none", "session.timeout.ms" = 6000 }}
+
+[consumers.careless]
+commit = "before-processing"
+"""
+
+
+def test_a_contract_says_what_the_consumer_is(kafka: Kafka, tmp_path: Path) -> None:
+    file = tmp_path / "lossless.toml"
+    file.write_text(CONTRACT.format(servers=kafka.servers, group=kafka.group))
+    kafka.make_topic()
+    kafka.fill(3)
+    with (
+        Consumer.from_contract("billing", kafka.topic, contract=file) as consumer,
+        pytest.raises(lossless.errors.LosslessError, match="committed nothing there"),
+    ):
+        next(iter(consumer))
+    with Consumer.from_contract(
+        "billing", kafka.topic, contract=file, no_offset="earliest"
+    ) as consumer:
+        assert consumer.group == kafka.group
+        assert number(next(iter(consumer))) == 0
+    with pytest.raises(BadInput, match="before-processing"):
+        Consumer.from_contract("careless", kafka.topic, contract=file)
+    with pytest.raises(BadInput, match="it has: billing, careless"):
+        Consumer.from_contract("nobody", kafka.topic, contract=file)
+
+
+def test_offsets_of_what_is_in_hand_go_with_a_transaction(kafka: Kafka) -> None:
+    kafka.make_topic()
+    kafka.make_topic(topic=f"{kafka.topic}-copied")
+    kafka.fill(20)
+    with (
+        Producer(
+            {"bootstrap.servers": kafka.servers, "transactional.id": kafka.group}, audit=False
+        ) as producer,
+        kafka.consumer(commit_every_s=0.05) as consumer,
+    ):
+        for message in consumer:
+            with producer.transaction(consumer) as transaction:
+                transaction.send(f"{kafka.topic}-copied", message.value())
+            assert kafka.committed() == [number(message) + 1]
+            if number(message) == 7:
+                break
+    # Committed by the transaction, though the loop never asked for the next one.
+    assert kafka.committed() == [8]
+
+
+def test_what_an_aborted_transaction_had_in_hand_comes_again(kafka: Kafka) -> None:
+    kafka.make_topic()
+    kafka.fill(10)
+    seen = []
+    failed = False
+    with kafka.consumer() as consumer:
+        for message in consumer:
+            seen.append(number(message))
+            if number(message) == 4 and not failed:
+                failed = True
+                consumer.transaction_aborted()
+            if number(message) == 6:
+                consumer.stop()
+    assert seen == [0, 1, 2, 3, 4, 4, 5, 6]
+
+
+def test_transactions_need_records_in_hand(kafka: Kafka) -> None:
+    with kafka.consumer(workers=2) as consumer, pytest.raises(BadInput, match="in hand"):
+        consumer.transaction_offsets()

@@ -1,0 +1,240 @@
+"""Work side by side: order, back-pressure, long records, and what is kept over a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Message, Producer
+from consumed import PATIENCE_S, Kafka, Seen, eventually, number, running
+from consumer_handlers import DyingOnce, Noting
+
+from lossless.client.retrying import Backoff, InPlace
+from lossless.errors import BadInput
+
+
+class Ordered:
+    """Notes the order within each lane, and whether two of one lane ever ran together."""
+
+    def __init__(self, lane: Any) -> None:
+        self.lane = lane
+        self.seen: dict[object, list[int]] = defaultdict(list)
+        self.running: set[object] = set()
+        self.together_max = 0
+        self.lock = threading.Lock()
+        self.random = random.Random(1)
+
+    def __call__(self, message: Message) -> None:
+        lane = self.lane(message)
+        with self.lock:
+            assert lane not in self.running
+            self.running.add(lane)
+            self.together_max = max(self.together_max, len(self.running))
+            pause_s = self.random.random() / 500
+        threading.Event().wait(pause_s)
+        with self.lock:
+            self.running.discard(lane)
+            self.seen[lane].append(number(message))
+
+    def count(self) -> int:
+        with self.lock:
+            return sum(map(len, self.seen.values()))
+
+
+@pytest.mark.parametrize("order", ["key", "partition"])
+def test_order_is_kept_within_lanes_and_lanes_run_beside_each_other(
+    kafka: Kafka, order: str
+) -> None:
+    kafka.make_topic(partitions=4)
+    kafka.fill(2000, partitions=4, keys=40)
+    handler = Ordered(Message.key if order == "key" else Message.partition)
+    with running(kafka.consumer(workers=16, order=order), handler):
+        eventually(lambda: handler.count() == 2000)
+    assert len(handler.seen) == (40 if order == "key" else 4)
+    for numbers in handler.seen.values():
+        assert numbers == sorted(numbers)
+    assert handler.together_max > (4 if order == "key" else 1)
+    assert kafka.committed(4) == [500] * 4
+
+
+def test_without_order_a_slow_record_holds_up_no_other(kafka: Kafka) -> None:
+    kafka.make_topic()
+    kafka.fill(50, keys=1)
+    go_on = threading.Event()
+    seen = Seen()
+
+    def handler(message: Message) -> None:
+        if number(message) == 5:
+            assert go_on.wait(PATIENCE_S)
+        seen(message)
+
+    with running(kafka.consumer(workers=4, order="none", commit_every_s=0.05), handler):
+        seen.wait_for(set(range(50)) - {5})
+        eventually(lambda: kafka.committed() == [5])  # contiguous, and not further (claim C9)
+        go_on.set()
+        seen.wait_for(range(50))
+    assert kafka.committed() == [50]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_hour_with_one_record_causes_no_rebalance(kafka: Kafka, workers: int) -> None:
+    """Claim C9, with an hour of a second: longer than the session and the poll interval."""
+    kafka.make_topic()
+    kafka.fill(3)
+    go_on = threading.Event()
+    seen = Seen()
+
+    def handler(message: Message) -> None:
+        if number(message) == 1:
+            assert go_on.wait(PATIENCE_S)
+        seen(message)
+
+    patience = {"max.poll.interval.ms": 1000, "session.timeout.ms": 1000}
+    consumer = kafka.consumer(
+        workers=workers, settings={**patience, "heartbeat.interval.ms": 100}, commit_every_s=0.05
+    )
+    with running(consumer, handler):
+        eventually(lambda: kafka.committed() == [1])
+        assert not go_on.wait(2.5)
+        assert consumer.metrics.rebalances == 1
+        go_on.set()
+        seen.wait_for(range(3))
+    assert seen.numbers == [0, 1, 2]
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_reading_pauses_when_enough_waits_and_goes_on_later(kafka: Kafka, workers: int) -> None:
+    kafka.make_topic(partitions=2)
+    kafka.fill(5000, partitions=2, keys=100)
+    go_on = threading.Event()
+    seen = Seen()
+
+    def handler(message: Message) -> None:
+        assert go_on.wait(PATIENCE_S)
+        seen(message)
+
+    consumer = kafka.consumer(
+        workers=workers, order="key", buffered_max=500, commit_every_records=100
+    )
+    with running(consumer, handler):
+        eventually(lambda: consumer.metrics.paused == 2)
+        assert consumer.metrics.buffered < 800
+        assert consumer.metrics.received < 800
+        go_on.set()
+        seen.wait_for(range(5000))
+        eventually(lambda: consumer.metrics.paused == 0)
+    assert sorted(seen.numbers) == list(range(5000))
+
+
+def test_what_was_finished_out_of_order_is_not_repeated_after_a_restart(kafka: Kafka) -> None:
+    kafka.make_topic()
+    kafka.fill(300, keys=10)
+    seen, again = Seen(), Seen()
+    go_on = threading.Event()
+
+    def handler(message: Message) -> None:
+        if message.key() == b"3":
+            assert go_on.wait(PATIENCE_S)
+            raise ValueError("not yet")
+        seen(message)
+
+    options: dict[str, Any] = {"workers": 4, "order": "key", "remember_finished": True}
+    done = {n for n in range(300) if n % 10 != 3}
+    policy = InPlace(backoff=Backoff(first_s=3600, max_s=3600))
+    with running(kafka.consumer(**options, retry=policy, commit_every_s=0.1), handler):
+        go_on.set()
+        seen.wait_for(done)
+    assert kafka.committed() == [3]
+    assert len(kafka.positions()[0].metadata or "") < 200
+    with running(kafka.consumer(**options), again):
+        again.wait_for(set(range(300)) - done)
+    assert sorted(again.numbers) == sorted(set(range(300)) - done)
+    assert kafka.committed() == [300]
+
+
+def produce_with_headers(kafka: Kafka, count: int) -> None:
+    producer = Producer({"bootstrap.servers": kafka.servers})
+    for n in range(count):
+        producer.produce(
+            kafka.topic, key=b"%d" % (n % 5), value=b"%d" % n, headers=[("n", b"%d" % n)]
+        )
+    producer.flush()
+
+
+def test_processes_handle_records_as_they_are(kafka: Kafka, tmp_path: Path) -> None:
+    kafka.make_topic()
+    produce_with_headers(kafka, 20)
+    consumer = kafka.consumer(workers=2, worker_kind="process", order="none")
+    with running(consumer, Noting(str(tmp_path))):
+        eventually(lambda: len(list(tmp_path.iterdir())) == 20)
+    assert kafka.committed() == [20]
+    assert (tmp_path / "7").read_text().split()[1:] == [kafka.topic, "0", "2"]
+
+
+def test_a_process_that_is_killed_has_failed_and_the_record_is_tried_again(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    kafka.make_topic()
+    produce_with_headers(kafka, 10)
+    consumer = kafka.consumer(
+        workers=1,
+        worker_kind="process",
+        retry=InPlace(backoff=Backoff(first_s=0.01)),
+    )
+    with running(consumer, DyingOnce(str(tmp_path))):
+        eventually(lambda: len(list(tmp_path.iterdir())) == 11)
+    assert kafka.committed() == [10]
+    assert consumer.metrics.failed >= 1
+
+
+def test_coroutines_run_beside_each_other_on_one_loop(kafka: Kafka) -> None:
+    kafka.make_topic()
+    kafka.fill(100, keys=20)
+    seen: dict[bytes | str | None, list[int]] = defaultdict(list)
+    together: set[int] = set()
+    threads: set[int] = set()
+    at_once = 0
+
+    async def handler(message: Message) -> None:
+        nonlocal at_once
+        together.add(number(message))
+        threads.add(threading.get_ident())
+        at_once = max(at_once, len(together))
+        await asyncio.sleep(0.001)
+        together.discard(number(message))
+        seen[message.key()].append(number(message))
+
+    with running(kafka.consumer(workers=8, order="key"), handler):
+        eventually(lambda: sum(map(len, seen.values())) == 100)
+    assert all(numbers == sorted(numbers) for numbers in seen.values())
+    assert 1 < at_once <= 8
+    assert len(threads) == 1
+    assert kafka.committed() == [100]
+
+
+def test_a_handler_must_fit_its_workers(kafka: Kafka) -> None:
+    with (
+        kafka.consumer(worker_kind="asyncio") as consumer,
+        pytest.raises(BadInput, match="async def"),
+    ):
+        consumer.run(print)
+
+
+def test_lag_is_what_is_not_committed(kafka: Kafka) -> None:
+    kafka.make_topic()
+    kafka.fill(10)
+    consumer = kafka.consumer(commit_every_records=1)
+    place = f"{kafka.topic}-0"
+    with consumer:
+        for message in consumer:
+            if number(message) == 4:
+                eventually(lambda: 0 < consumer.metrics.lag.get(place, 0) <= 7)
+                break
+    found = {each.name: each.value for each in consumer.metrics.snapshot()}
+    assert found["lossless_consumer_finished"] == 4
+    assert found["lossless_consumer_processing_seconds"] >= 0
