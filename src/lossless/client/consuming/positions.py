@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import (
@@ -33,7 +33,12 @@ from confluent_kafka import (
 from lossless.client.consuming.interfaces import Place, has_epoch, place_of
 from lossless.client.consuming.progress import Run, decode
 from lossless.client.consuming.settings import ConsumerOptions
-from lossless.client.errors import LogTruncated, NoCommittedOffset, OffsetOutOfRange
+from lossless.client.errors import (
+    LogTruncated,
+    NoCommittedOffset,
+    OffsetOutOfRange,
+    StoreUnavailable,
+)
 from lossless.client.metrics import ConsumerMetrics
 from lossless.client.stores.interface import Store
 from lossless.errors import Unavailable
@@ -79,19 +84,36 @@ class Positions:
     def starts(self, partitions: Sequence[TopicPartition]) -> list[Start]:
         """For partitions that were just assigned. NoCommittedOffset when the policy is to stop."""
         asked = [TopicPartition(each.topic, each.partition) for each in partitions]
-        stored = (
-            self._store.claim(self._group, [(each.topic, each.partition) for each in asked])
-            if self._store is not None
-            else {}
-        )
-        return [self._start(each, stored) for each in self._committed(asked)]
+        if self._store is None:
+            return [self._start(each) for each in self._committed(asked)]
+        stored = self._claimed(self._store, [(each.topic, each.partition) for each in asked])
+        return [self._start_stored(each, stored) for each in self._committed(asked)]
 
-    def _start(self, committed: TopicPartition, stored: object) -> Start:
+    def _claimed(self, store: Store, places: list[Place]) -> dict[Place, int | None]:
+        """A store that is away is waited for: partitions may come while it is."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                claimed = store.claim(self._group, places)
+                return {(place.topic, place.partition): at for place, at in claimed.items()}
+            except StoreUnavailable as error:
+                if time.monotonic() >= deadline:
+                    raise
+                logger.warning("%s; asked again", error.what)
+            time.sleep(ASK_AGAIN_S)
+
+    def _start_stored(self, committed: TopicPartition, stored: Mapping[Place, int | None]) -> Start:
+        """By the store alone: what is committed in Kafka says nothing about what is in there."""
+        place = (committed.topic, committed.partition)
+        offset = stored.get(place)
+        if offset is None:
+            return self._first(place)
+        known = committed if committed.offset >= 0 else None
+        return Start(position=TopicPartition(*place, offset), committed=known)
+
+    def _start(self, committed: TopicPartition) -> Start:
         place = (committed.topic, committed.partition)
         known = committed if committed.offset >= 0 else None
-        in_store = stored.get(place) if isinstance(stored, dict) else None
-        if in_store is not None:
-            return Start(position=TopicPartition(*place, in_store), committed=known)
         if known is not None:
             beyond = decode(known.offset, known.metadata) if self._options.remember_finished else ()
             return Start(position=known, finished_beyond=beyond, committed=known)

@@ -28,6 +28,7 @@ OutOfRange = Literal["stop", "earliest", "latest"]
 Truncated = Literal["stop", "continue"]
 
 CHUNK_RECORDS = 500
+RECORD_BYTES_MAX = 1_000_000_000
 MAX_POLL_INTERVAL_MS = 300_000  # what both clients do unless told otherwise
 # librdkafka's own, a second, is how long reading stands still after its queue was full once, which
 # a loop that keeps up with it notices.
@@ -95,13 +96,16 @@ class ConsumerSettings:
     given: Mapping[str, object] = field(repr=False)
 
     def of_a_producer(self) -> dict[str, object]:
-        return {
+        """For records that are sent on: with the headers that say why, one that fitted still fits
+        the client, and the topic decides."""
+        given = {
             name: value
             for name, value in self.given.items()
             if not name.startswith(_CONSUMER_ONLY)
             and name not in _CONSUMER_ONLY_NAMES
             and not callable(value)
         }
+        return {"message.max.bytes": RECORD_BYTES_MAX, **given}
 
 
 def read_settings(
@@ -121,6 +125,7 @@ def read_settings(
             "on_commit is taken: the consumer itself has to know what was committed",
             hint="leave it out; consumer.metrics counts commits, on_revoked follows the last one",
         )
+    # One thread polls whatever a record takes, so no processing is too long for the group.
     refuse(
         consumer_contradictions(_plain(settings), workers=workers, polls_meanwhile=True),
         where="consumer",

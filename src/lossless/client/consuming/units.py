@@ -80,7 +80,7 @@ class Units:
                 self._roll_back()
                 unavailable = True
                 if self._chunks.over(back_off_s):
-                    raise
+                    return  # nobody waits any more; who comes next repeats what was not stored
                 back_off_s = min(2 * back_off_s, BACK_OFF_MAX_S)
             finally:
                 self._roll_back()

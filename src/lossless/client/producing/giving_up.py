@@ -6,7 +6,9 @@
     DeadLetter(topic)    to another topic; only if that fails too does the delivery fail
     Drop()               counted and logged; the delivery fails
 
-None of them is silent. A record that is refused is never parked: it would be refused again.
+None of them is silent. A record that is refused is never parked: it would be refused again. One
+whose acknowledgement was lost may be stored already, and is then stored twice when it is sent again
+from the spool; both copies have the same operation id.
 """
 
 from __future__ import annotations
