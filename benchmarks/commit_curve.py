@@ -75,4 +75,5 @@ def _x(every: int, points: Sequence[Point]) -> float:
 
 
 def _text(x: float, y: float, text: str, colour: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}" font-size="12">{text}</text>'
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+    return f'<text {place} fill="{colour}" font-size="12">{text}</text>'

@@ -150,7 +150,7 @@ def test_closing_inside_a_transaction_aborts_it_and_its_end_says_so(
     kafka: PlannedCluster, topic: str
 ) -> None:
     producer = transactional(kafka, topic)
-    with (
+    with (  # noqa: PT012
         pytest.raises(ClientFailed, match="the producer is closed"),
         producer.transaction() as transaction,
     ):
