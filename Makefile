@@ -6,9 +6,10 @@ COVERED := tests/log tests/core tests/verifier
 SOURCES := src/lossless/log,src/lossless/core,src/lossless/verifier
 WHOLE := "src/lossless/log/*,src/lossless/verifier/*,src/lossless/core/replica.py,src/lossless/core/in_sync.py"
 # In two processes: much of a test is waiting, for a broker to be missed or for a JVM to start.
-TESTS := $(PYTHON) -m pytest -n 2 --dist loadgroup $(COVERED:%=--ignore %)
+TESTS := $(PYTHON) -m pytest -n 2 --dist loadscope $(COVERED:%=--ignore %)
 SEEDS := 5000
 ROUNDS := 1000
+SECONDS := 1800
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,11 +31,12 @@ test-all: ## every test, the whole crash matrix included
 	@$(MAKE) --no-print-directory check coverage
 	@$(TESTS)
 
-soak: ## long searches: every scenario, and thousands of schedules of safe settings
-	@scripts/setup
+soak: ## long searches: schedules of safe settings, brokers killed, clients under faults
+	@scripts/setup postgres
 	@$(PYTHON) -m pytest -m "full" tests/simulator
 	@.venv/bin/lossless prove --set controllers=3 --flush-before-ack true --seeds $(SEEDS)
 	@LOSSLESS_CRASH_ROUNDS=$(ROUNDS) $(PYTHON) -m pytest -s tests/broker/crash/test_crash_rounds.py
+	@LOSSLESS_CLIENT_SOAK_S=$(SECONDS) $(PYTHON) -m pytest -s --timeout 3600 tests/client/soak
 
 coverage: ## the tests of log, machines and verifier, which must reach every branch
 	@scripts/setup

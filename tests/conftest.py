@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import signal
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,14 +36,18 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 
-@pytest.hookimpl(tryfirst=True)  # before those who look at the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two processes share the tests. Those of a folder with a cluster of its own stay together: it
-    is started once."""
-    for item in items:
-        folder = item.path.parent
-        together = folder if folder.name in SHARE_A_CLUSTER else item.path
-        item.add_marker(pytest.mark.xdist_group(str(together)))
+class Together(LoadScopeScheduling):
+    """Two processes share the tests. Those of a file stay together, and those of a folder with a
+    cluster of its own: it is started once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = Path(nodeid.partition("::")[0])
+        return str(file.parent if file.parent.name in SHARE_A_CLUSTER else file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
+    return Together(config, log)
 
 
 @pytest.fixture(scope="module", autouse=True)
