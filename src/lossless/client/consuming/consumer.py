@@ -28,7 +28,7 @@ from confluent_kafka import Message, TopicPartition
 
 from lossless.client.consuming.chunks import Chunks
 from lossless.client.consuming.failures import Failures
-from lossless.client.consuming.interfaces import Forwarder, Hook, Work
+from lossless.client.consuming.interfaces import Hook, Work
 from lossless.client.consuming.lanes import Lanes
 from lossless.client.consuming.polling import Poller
 from lossless.client.consuming.settings import (
@@ -51,6 +51,7 @@ from lossless.client.consuming.waiting_keys import KeepsKeyOrder, WaitingKeys
 from lossless.client.consuming.workers import Workers
 from lossless.client.metrics import ConsumerMetrics
 from lossless.client.retrying import RetryPolicy
+from lossless.client.sending import Sender
 from lossless.client.stores.interface import Store
 from lossless.contract import Contract, load_contract
 from lossless.errors import BadInput
@@ -85,7 +86,7 @@ class Consumer:
         on_revoked: Hook | None = None,
         on_lost: Hook | None = None,
         metrics: ConsumerMetrics | None = None,
-        producer: Forwarder | None = None,
+        producer: Sender | None = None,
     ) -> None:
         """`producer` sends failed records on, where `retry` says so; one is made if none is given.
 
@@ -293,7 +294,7 @@ class Consumer:
             send=lambda message, to: self._failures.forward(message, to),
         )
 
-    def _forwarder(self) -> Forwarder:
+    def _forwarder(self) -> Sender:
         with self._lock:
             if self._producer is None:
                 from lossless.client.producing.producer import (

@@ -13,11 +13,12 @@ from collections.abc import Callable
 
 from confluent_kafka import Message
 
-from lossless.client.consuming.interfaces import Forwarder, offset_of, place_of
+from lossless.client.consuming.interfaces import offset_of, place_of
 from lossless.client.consuming.waiting_keys import WaitingKeys
 from lossless.client.errors import ClientError, HandlerFailed
 from lossless.client.metrics import ConsumerMetrics
 from lossless.client.retrying import Again, Failure, Forward, RetryPolicy, Stop
+from lossless.client.sending import Sender
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class Failures:
         metrics: ConsumerMetrics,
         *,
         group: str,
-        forwarder: Callable[[], Forwarder],
+        forwarder: Callable[[], Sender],
     ) -> None:
         self.waiting_keys: WaitingKeys | None = None
         self._policy = policy

@@ -10,7 +10,7 @@ talks to it from other threads. Its lock is inside.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from confluent_kafka import Message, TopicPartition
 
@@ -55,25 +55,6 @@ class Work(Protocol):
 
     def end(self, failure: BaseException | None) -> None:
         """Nothing more comes; who asks for the next record is told so, or the failure raised."""
-
-
-class Delivered(Protocol):
-    def result(self, timeout_s: float | None = None) -> Any: ...
-
-
-class Forwarder(Protocol):
-    """What sends records on to retry topics and dead letters: the producer of this package."""
-
-    def send(
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        *,
-        headers: Any = (),
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> Delivered: ...
 
 
 def place_of(message: Message) -> Place:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
@@ -24,29 +24,10 @@ from lossless.client.record import header
 from lossless.client.retrying.letters import DeadLetter
 from lossless.client.retrying.reading import End, LetterReader, Wanted
 from lossless.client.retrying.replayed import Replayed
+from lossless.client.sending import Sender, Sent
 from lossless.errors import BadInput, LosslessError, Undecided
 
 _SEND_TIMEOUT_S = 300.0
-
-
-class Sent(Protocol):
-    def result(self, timeout_s: float | None = None) -> Any: ...
-
-
-class Sender(Protocol):
-    """What sends letters back: the producer of this package."""
-
-    def send(
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        *,
-        headers: Any = (),
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        operation_id: str | None = None,
-    ) -> Sent: ...
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,7 +12,6 @@ The DSN is a secret: it is never part of a message.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from lossless.client.errors import StoreUnavailable
 from lossless.client.stores.dialect import CREATING_TABLES, Connection
 from lossless.client.stores.sql import SqlStore
 from lossless.errors import BadInput, LosslessError, Unavailable
+from lossless.postgresql import CONNECTION_DEFAULTS, is_refusal
 
 if TYPE_CHECKING:
     import psycopg as psycopg_module
@@ -51,25 +51,6 @@ _HOLDERS = """
     WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND pid <> pg_backend_pid()
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
       AND classid::bigint << 32 | objid::bigint = %s"""
-
-# A connection that nobody answers on is given up within a minute or so, not after the two hours
-# that operating systems wait. What the DSN says comes first.
-CONNECTION_DEFAULTS = {
-    "connect_timeout": "10",
-    "keepalives_idle": "30",
-    "keepalives_interval": "10",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "60000",
-    "application_name": "lossless",
-}
-
-# libpq gives no SQLSTATE for a connection that was refused: only the words tell a user's mistake
-# from an outage. Words in another language are taken for an outage, which is retried.
-_REFUSED = re.compile(
-    r"password authentication failed|no password supplied|no pg_hba\.conf entry"
-    r"|(?:database|role) \"[^\"]*\" does not exist|authentication failed for user"
-    r"|is not permitted to log in|permission denied for database"
-)
 
 
 def _driver() -> Any:
@@ -164,7 +145,7 @@ class PostgresDialect:
         words = _words(error)
         what = f"{self.describe}, {doing}: {words}"
         state = error.sqlstate
-        if (doing == CONNECTING and state is None and _REFUSED.search(words)) or (
+        if (doing == CONNECTING and state is None and is_refusal(words)) or (
             state is not None and (state.startswith("28") or state == "3D000")
         ):
             return BadInput(what, hint="check user, password and database in the dsn")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lossless.errors import BadInput, LosslessError, Unavailable
 from lossless.pipeline.sinks.interface import SinkUnavailable
+from lossless.postgresql import CONNECTION_DEFAULTS, is_refusal
 
 try:
     # The one place that imports it, so that its absence is said in words wherever it is noticed.
@@ -32,24 +33,6 @@ if TYPE_CHECKING:
 IDENTIFIER_BYTES_MAX = 63  # PostgreSQL cuts longer names without an error
 DEAD_LETTER_SUFFIX = "_dlt"
 
-# A connection that nobody answers on is given up within a minute or so, not after the two hours
-# that operating systems wait. What the DSN says comes first.
-CONNECTION_DEFAULTS = {
-    "connect_timeout": "10",
-    "keepalives_idle": "30",
-    "keepalives_interval": "10",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "60000",
-    "application_name": "lossless",
-}
-
-# libpq gives no SQLSTATE for a connection that was refused: only the words tell a user's mistake
-# from an outage. Words in another language are taken for an outage, which is retried.
-_REFUSED = re.compile(
-    r"password authentication failed|no password supplied|no pg_hba\.conf entry"
-    r"|(?:database|role) \"[^\"]*\" does not exist|authentication failed for user"
-    r"|is not permitted to log in|permission denied for database"
-)
 # Classes of SQLSTATE that speak of the data or of the table, not of the server's health.
 _DATA = ("22", "23", "44")
 _TABLE = ("42", "0A", "2B", "3F")
@@ -166,7 +149,7 @@ def words_of(error: psycopg.Error) -> str:
 def explained_words(sqlstate: str | None, words: str, doing: str) -> LosslessError:
     """The same from the two parts that can travel from an executor to the driver."""
     what = f"{doing}: {words}"
-    if sqlstate is None and _REFUSED.search(words):
+    if sqlstate is None and is_refusal(words):
         return BadInput(what, hint="check user, password and database in the sink's dsn")
     if sqlstate is None:
         return SinkUnavailable(what, hint="is the server running, and is its address right?")
