@@ -82,7 +82,7 @@ class Load:
         return [
             (partition, offset, value)
             for partition, told in self.acknowledged.items()
-            for offset, value in list(told.items())
+            for offset, value in told.copy().items()  # producers go on
             if self.read[partition].get(offset) != value
         ]
 
