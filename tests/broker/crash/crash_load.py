@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -68,7 +68,7 @@ class Load:
         self._no_more_sends.set()
         for thread in self._sending:
             self._join(thread)
-        wait_until(lambda: not self.unread(), timeout_s=STOP_S_MAX)
+        wait_until(lambda: not self.unread(self.told()), timeout_s=STOP_S_MAX)
         self._no_more_reads.set()
         self._join(self._reading)
 
@@ -77,12 +77,16 @@ class Load:
         if thread.is_alive():
             self.complaints.append(f"{thread.name} did not end within {STOP_S_MAX:.0f} s")
 
-    def unread(self) -> list[tuple[int, int, str]]:
-        """What is acknowledged, and not read there yet or not as this."""
+    def told(self) -> dict[int, dict[int, str]]:
+        """What is acknowledged by now; producers go on."""
+        return {partition: told.copy() for partition, told in self.acknowledged.items()}
+
+    def unread(self, told: Mapping[int, Mapping[int, str]]) -> list[tuple[int, int, str]]:
+        """What of this is not read there yet, or not as this."""
         return [
             (partition, offset, value)
-            for partition, told in self.acknowledged.items()
-            for offset, value in told.copy().items()  # producers go on
+            for partition, values in told.items()
+            for offset, value in values.items()
             if self.read[partition].get(offset) != value
         ]
 
