@@ -42,7 +42,7 @@ _fresh = itertools.count()
 
 
 def measure(records: int, runs: int) -> list[Result]:
-    with cluster() as local:
+    with cluster(processes=True) as local:  # not in the interpreter of the clients
         bootstrap_servers = local.bootstrap_servers
         _create(bootstrap_servers, "sent", PARTITIONS)
         return [
@@ -119,13 +119,14 @@ def _consuming(bootstrap_servers: str, records: int, runs: int) -> list[Result]:
                 if seen == records:
                     consumer.stop()
 
-    def theirs(_run: int) -> None:
+    def theirs(commit_every_s: float) -> None:
         consumer = RawConsumer(
             {
                 **settings(),
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": "false",
                 "enable.auto.offset.store": "false",
+                "fetch.queue.backoff.ms": "20",  # as ours: a second, the default, stalls it
             }
         )
         consumer.subscribe(["read"])
@@ -136,7 +137,7 @@ def _consuming(bootstrap_servers: str, records: int, runs: int) -> list[Result]:
                 if message.error() is not None:
                     raise RuntimeError(str(message.error()))
                 seen += len(message.value() or b"") > 0
-            if time.monotonic() - committed_s >= COMMIT_EVERY_S:
+            if time.monotonic() - committed_s >= commit_every_s:
                 committed_s = time.monotonic()
                 consumer.commit(offsets=consumer.position(consumer.assignment()))
         consumer.commit(offsets=consumer.position(consumer.assignment()), asynchronous=False)
@@ -145,7 +146,17 @@ def _consuming(bootstrap_servers: str, records: int, runs: int) -> list[Result]:
     return compare(
         "client: consume 100 B",
         ours,
-        [Peer(name=f"{RAW}, consume({AT_ONCE}), commit after", work=theirs, bar=0.9)],
+        [
+            Peer(
+                name=f"{RAW}, consume({AT_ONCE}), a commit after each",
+                work=lambda _run: theirs(0.0),
+                bar=0.9,
+            ),
+            Peer(
+                name="the same with a commit every second, as ours",
+                work=lambda _run: theirs(COMMIT_EVERY_S),
+            ),
+        ],
         records=records,
         runs=runs,
     )
