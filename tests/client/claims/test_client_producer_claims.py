@@ -45,7 +45,7 @@ from lossless.proxy import Proxy
 from lossless.verifier.anomaly import Kind
 from lossless.verifier.history import History, Sent, TransactionEnded
 
-GIVEN_UP_MS = 1_000
+GIVEN_UP_MS = 3_000
 
 
 @client_claim(
@@ -148,7 +148,7 @@ def _aborted_and_fenced(kafka: PlannedCluster, folder: Path, strict: str) -> His
     "P3",
     fault=Fault.NO_BROKERS,
     provoked="all brokers are killed, and started again after 60 s (5 s in `make test`); records "
-    "are given up after 1 s, but for one producer that waits as long as it takes",
+    "are given up after 3 s, but for one producer that waits as long as it takes",
     shows={"patient": NOTHING, "park": NOTHING, "raise, callback, drop": NOTHING},
 )
 def test_giving_up_is_a_decision_and_whatever_is_decided_nothing_is_lost_silently(
@@ -220,7 +220,7 @@ def _note_failed(seen: Seen, producer: str, at: str, value: str) -> None:
 @client_claim(
     "P3",
     fault=Fault.LEADER_KILL,
-    provoked="the only replica of a topic is killed; records are given up after 1 s",
+    provoked="the only replica of a topic is killed; records are given up after 3 s",
     shows={"dead letter": NOTHING},
 )
 def test_what_its_topic_does_not_take_is_acknowledged_as_a_dead_letter(
