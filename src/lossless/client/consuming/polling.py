@@ -112,10 +112,6 @@ class Poller:
     def failure(self) -> BaseException | None:
         return self._failure
 
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
     def call(self, function: Callable[[], Any]) -> Future[Any]:
         """Runs it in the poll thread, between two reads."""
         future: Future[Any] = Future()

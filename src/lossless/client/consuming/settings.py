@@ -28,7 +28,7 @@ OutOfRange = Literal["stop", "earliest", "latest"]
 Truncated = Literal["stop", "continue"]
 
 CHUNK_RECORDS = 500
-RECORD_BYTES_MAX = 1_000_000_000
+FORWARDED_BYTES_MAX = 1_000_000_000
 MAX_POLL_INTERVAL_MS = 300_000  # what both clients do unless told otherwise
 # librdkafka's own, a second, is how long reading stands still after its queue was full once, which
 # a loop that keeps up with it notices.
@@ -105,7 +105,7 @@ class ConsumerSettings:
             and name not in _CONSUMER_ONLY_NAMES
             and not callable(value)
         }
-        return {"message.max.bytes": RECORD_BYTES_MAX, **given}
+        return {"message.max.bytes": FORWARDED_BYTES_MAX, **given}
 
 
 def read_settings(

@@ -104,10 +104,6 @@ class Reporting:
             and not (self._asked or self._waiting or self._unsent or self._in_flight)
         )
 
-    @property
-    def unreported(self) -> bool:
-        return bool(self._waiting or self._unsent or self._in_flight)
-
     def tend(self, now: float) -> bool:
         if self._given_up:
             return False

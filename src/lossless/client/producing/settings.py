@@ -53,7 +53,6 @@ class ProducerSettings:
     delivery_timeout_s: float  # 0: never given up
     transactional_id: str | None
     client_id: str | None
-    acks: str
 
     def for_records(self, *, ourselves_timed: bool) -> dict[str, Any]:
         """Ourselves timed: librdkafka never gives up a record by itself, because we do."""
@@ -103,7 +102,6 @@ def producer_settings(given: Mapping[str, object], *, pause_max_s: float) -> Pro
         delivery_timeout_s=timeout_s,
         transactional_id=transactional,
         client_id=settings.get("client.id"),
-        acks=acks,
     )
 
 
