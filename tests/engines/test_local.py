@@ -4,6 +4,7 @@ injected."""
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 from collections.abc import Iterator
 
@@ -185,6 +186,15 @@ def test_kafkas_own_tools_run_on_the_jars_that_are_kept(kafka: PlannedCluster) -
         assert answer in outputs[tool], (tool, outputs[tool])
     said = outputs["MetadataQuorumCommand"].split("LeaderId:")[1].split()[0]
     assert kafka.plan.node_of_voter(int(said)) == kafka.controller()
+
+
+def test_a_cluster_in_this_process_leaves_its_random_numbers_alone() -> None:
+    random.seed(7)
+    before = random.getstate()
+    with cluster(brokers=3) as kafka:
+        create_topic(kafka.bootstrap_servers, "orders")
+        produce(kafka.bootstrap_servers, "orders", [(0, b"k", b"v")])
+    assert random.getstate() == before
 
 
 def test_a_setting_that_is_refused_leaves_nothing_running(

@@ -130,6 +130,8 @@ class Node:
         self._stores: list[FaultyStore] = []
         self._faults = Faults()
         clock = Clock()
+        # Its own: the numbers of the program that a cluster runs in are that program's affair.
+        draw = random.Random().randrange
         settings = config.settings
         self.controller: ControllerHost | None = None
         self.broker: BrokerHost | None = None
@@ -140,7 +142,7 @@ class Node:
                 cluster_id=config.cluster_id,
                 voters=config.voters,
                 stores=self._stores_in("controller"),
-                draw=random.randrange,
+                draw=draw,
                 config=replace(
                     controller,
                     topic_id_base=_topic_id_base(config.cluster_id),
@@ -160,7 +162,7 @@ class Node:
                 security=config.security,
                 rack=settings.membership.broker_rack,
                 stores=self._stores_in("broker"),
-                draw=random.randrange,
+                draw=draw,
                 incarnation=secrets.randbits(127),
                 config=broker_config(settings),
                 settings=settings,

@@ -220,10 +220,11 @@ def _is_free(port: int) -> bool:
 
 def _free_port(held: contextlib.ExitStack) -> int:
     """A free port, held until all are chosen, so that none is given out twice."""
+    chance = random.Random()  # programs that seed the module's own would all try the same ports
     for _ in range(1000):
         probe = socket.socket()
         try:
-            probe.bind((LOOPBACK, random.choice(_PORTS)))
+            probe.bind((LOOPBACK, chance.choice(_PORTS)))
         except OSError:
             probe.close()
         else:
