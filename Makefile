@@ -1,5 +1,5 @@
 # Every target sets up what it needs: a .venv, Java and, for tests, PostgreSQL and Redis.
-.PHONY: help setup demo test test-all soak coverage check bench lock clean
+.PHONY: help setup demo test test-all soak coverage classes check bench lock clean
 PYTHON := .venv/bin/python
 # Tests that have to reach every branch run by themselves, and count what they reach.
 COVERED := tests/log tests/core tests/verifier
@@ -23,12 +23,12 @@ demo: ## three brokers, a pipeline, two kills, and the audit that shows nothing 
 
 test: ## the checks and the tests that CI runs
 	@scripts/setup postgres kcat redis
-	@$(MAKE) --no-print-directory check coverage
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync check coverage classes
 	@$(TESTS) -m "not full"
 
 test-all: ## every test, the whole crash matrix included
 	@scripts/setup postgres kcat redis
-	@$(MAKE) --no-print-directory check coverage
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync check coverage classes
 	@$(TESTS)
 
 soak: ## long searches: schedules of safe settings, brokers killed, clients under faults
@@ -43,6 +43,9 @@ coverage: ## the tests of log, machines and verifier, which must reach every bra
 	@.venv/bin/coverage run --branch --source $(SOURCES) -m pytest -q $(COVERED)
 	@.venv/bin/coverage report --fail-under 100 --skip-covered --show-missing --include $(WHOLE)
 	@.venv/bin/coverage report --fail-under 95 --skip-covered --show-missing
+
+classes: # of Spark, kept at hand for the tests
+	@scripts/keep-classes
 
 check: ## formatting, lint, types, import arrows
 	@scripts/setup

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,13 @@ pytest_plugins = ["postgres_server", "redis_server"]
 # A shell that starts the tests in the background has them ignore Ctrl-C, and every command that
 # they start would ignore it too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A JVM that lives for minutes spends more on optimising code than it gets back, and most of what
+# a short one does is loading classes: scripts/keep-classes has them at hand.
+CLASSES = Path(__file__).parents[1] / "build" / "spark.jsa"
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ["SPARK_DAEMON_JAVA_OPTS"] = QUICK_JVM
+os.environ["SPARK_SUBMIT_OPTS"] = f"{QUICK_JVM} -XX:SharedArchiveFile={CLASSES} -Xlog:cds*=off"
 
 SHARE_A_CLUSTER = {
     "audit",
@@ -68,8 +76,6 @@ def spark() -> Iterator[SparkSession]:
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.driver.memory": "2g",
-            # A JVM that lives for minutes spends more on optimising code than it gets back.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.log.level": "ERROR",
         },
     )

@@ -104,7 +104,7 @@ format = "json"
 schema = "number BIGINT NOT NULL, text STRING"
 records_per_batch_max = {RECORDS_PER_BATCH}
 retry_max_s = {self.retry_max_s}
-spark.driver.extraJavaOptions = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+spark.executor.extraJavaOptions = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 spark.sql.shuffle.partitions = 2
 {transform}
 
