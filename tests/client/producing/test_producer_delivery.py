@@ -279,7 +279,7 @@ def test_an_answer_that_ctrl_c_took_away_is_a_failure(kafka: PlannedCluster, top
         producer.send(topic, b"v").result(30)
         # What remains when the interrupt comes between librdkafka and us: librdkafka has nothing
         # left to say, and a record is outstanding.
-        lost = Delivery(producer._deliveries, next(producer._numbers))
+        lost = producer._deliveries.new(next(producer._numbers))
         producer._outstanding[lost.number] = lost
         producer._interrupted = True
         with pytest.raises(NotDelivered, match="may be written or not"):

@@ -46,6 +46,13 @@ class Deliveries:
         self._unnoticed_beyond = 0
         self._guard = threading.Lock()
 
+    def new(self, number: int) -> Delivery:
+        delivery = Delivery()
+        delivery.number = number
+        delivery.deliveries = self
+        delivery.outcome = None
+        return delivery
+
     def settled(self, delivery: Delivery) -> None:
         """Acknowledged, and somebody wants to know."""
         if delivery.call(wakers_only=True):

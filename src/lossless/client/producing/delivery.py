@@ -42,8 +42,13 @@ class Acknowledged(NamedTuple):
 class Delivery:
     """One record on its way. It is made by `Producer.send`, never by anybody else."""
 
-    # What every record needs has a slot; the rest is there when it is needed.
-    __slots__ = ("__dict__", "__weakref__", "_deliveries", "_outcome", "number")
+    # What every record needs has a slot, which `Producer.send` fills: a call that does nothing else
+    # would cost a tenth of sending. The rest is there when it is needed.
+    __slots__ = ("__dict__", "__weakref__", "deliveries", "number", "outcome")
+
+    number: int  # in the order of sending
+    deliveries: Deliveries
+    outcome: Message | Acknowledged | ClientError | None
 
     partition: int | None = None  # the one asked for; None: by the key
     headers: Headers | None = None  # which librdkafka's answer lacks; None: those of every record
@@ -53,20 +58,15 @@ class Delivery:
     _callbacks: list[Callable[[Delivery], object]] | None = None
     _looked_at: bool = False
 
-    def __init__(self, deliveries: Deliveries, number: int) -> None:
-        self.number = number  # in the order of sending
-        self._deliveries = deliveries
-        self._outcome: Message | Acknowledged | ClientError | None = None
-
     def __repr__(self) -> str:
-        if self._outcome is None:
+        if self.outcome is None:
             return f"<Delivery {self.number}, {'parked' if self.parked else 'on its way'}>"
         return f"<Delivery {self.number}, {'failed' if self._error else 'acknowledged'}>"
 
     @property
     def done(self) -> bool:
         """Whether it is acknowledged or has failed. What is parked is neither yet."""
-        return self._outcome is not None
+        return self.outcome is not None
 
     @property
     def error(self) -> ClientError | None:
@@ -79,7 +79,7 @@ class Delivery:
 
         What is parked is waited for as well: until it has been sent again and acknowledged.
         """
-        if self._outcome is None:
+        if self.outcome is None:
             waiting = threading.Event()
             self._when_done(_Waker(waiting.set))
             if not waiting.wait(timeout_s):
@@ -98,7 +98,7 @@ class Delivery:
 
     def __await__(self) -> Generator[Any, None, Acknowledged]:
         self._looked_at = True
-        if self._outcome is None:
+        if self.outcome is None:
             loop = asyncio.get_running_loop()
             waiting: asyncio.Future[None] = loop.create_future()
 
@@ -118,9 +118,9 @@ class Delivery:
         """librdkafka's answer, in any thread. Ctrl-C may come between any two of these steps: the
         delivery is outstanding until the others are done. Being called itself, and not a method of
         it, spares every record an object that the garbage collector would have to look at."""
-        deliveries = self._deliveries
+        deliveries = self.deliveries
         if error is None:
-            self._outcome = message
+            self.outcome = message
             deliveries.acknowledged.append(message)
             if self._callbacks is not None:
                 deliveries.settled(self)
@@ -129,7 +129,7 @@ class Delivery:
         del deliveries.outstanding[self.number]
 
     def acknowledge(self, outcome: Message | Acknowledged) -> None:
-        self._outcome = outcome
+        self.outcome = outcome
         self.call()
 
     def give_up(self, error: ClientError) -> None:
@@ -139,7 +139,7 @@ class Delivery:
     def fail(self, error: ClientError, *, handled: bool = False) -> None:
         """It is lost to this producer. Handled: a policy was told, so that nobody else need be."""
         self._error = error
-        self._outcome = error
+        self.outcome = error
         self._looked_at = self._looked_at or handled
         self.call()
 
@@ -153,14 +153,14 @@ class Delivery:
         return bool(self._callbacks)
 
     def _settled(self) -> Acknowledged:
-        outcome = self._outcome
+        outcome = self.outcome
         if isinstance(outcome, Acknowledged):
             return outcome
         if isinstance(outcome, ClientError):
             raise outcome
         if outcome is None:
             raise AssertionError("a delivery that was waited for has an outcome")
-        self._outcome = acknowledged = acknowledged_by(outcome)
+        self.outcome = acknowledged = acknowledged_by(outcome)
         return acknowledged
 
     def _when_done(self, callback: Callable[[Delivery], object]) -> None:
@@ -169,10 +169,10 @@ class Delivery:
                 self._callbacks = []
             self._callbacks.append(callback)
         if self.parked:
-            self._deliveries.watched[self.number] = self
+            self.deliveries.watched[self.number] = self
         # The outcome is written before callbacks are looked for, here it is the other way round:
         # one of the two finds the other.
-        if self._outcome is not None:
+        if self.outcome is not None:
             self.call()
 
     def call(self, *, wakers_only: bool = False) -> bool:

@@ -27,7 +27,7 @@ from base64 import b32encode
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from confluent_kafka import KafkaException
 from confluent_kafka.serialization import MessageField
@@ -73,7 +73,19 @@ ROOM_S = 0.05
 REPORT_S_MIN = 0.5  # even if there is no time left
 LAST_WORDS_S = 5.0  # for what must be said after the deadline of `close`: what was not delivered
 
+_OPERATION_ID = names.OPERATION_ID
 _producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+class SendOptions(TypedDict, total=False):
+    """What `Producer.send` takes by name, each of it left out as a rule."""
+
+    headers: HeadersGiven
+    partition: int | None
+    timestamp_ms: int | None
+    event_time_ms: int | None
+    operation_id: str | None
+    on_delivery: Callable[[Delivery], object] | None
 
 
 class Producer:
@@ -127,6 +139,7 @@ class Producer:
         self._interrupted = False  # in the middle of an answer
         self._is_transactional = self._settings.transactional_id is not None
         self._is_careful = self._is_transactional or isinstance(self._giving_up, Park)
+        self._is_plain = not (self._is_careful or self._serializes)
 
         parks = isinstance(self._giving_up, Park)
         spool = (
@@ -216,6 +229,42 @@ class Producer:
         topic: str,
         value: object = None,
         key: object = None,
+        **options: Unpack[SendOptions],
+    ) -> Delivery:
+        """Sends one record. Raises what can be known at once: SerializationFailed, Refused (too
+        large for the client, no such partition), BufferFull, SpoolFull, ClientFailed.
+
+        headers: pairs, or a mapping. partition: by the key unless given. timestamp_ms: the record's
+        Kafka timestamp, else now. event_time_ms: when it happened, as a header. operation_id: the
+        same for every copy of one intended record; a header of that name among `headers` counts as
+        given, else a new one is made. on_delivery: called with the delivery when it is acknowledged
+        or has failed.
+        """
+        # Most records are bytes and nothing else: for them every step here counts.
+        if options or not self._is_plain or type(value) is not bytes or type(key) is not bytes:
+            return self._send(topic, value, key, **options)
+        number = next(self._numbers)
+        delivery = Delivery()
+        delivery.number = number
+        delivery.deliveries = self._deliveries
+        delivery.outcome = None
+        self._outstanding[number] = delivery
+        application, host = self._constant_headers
+        sent = [application, host, (_OPERATION_ID, self._id_format % number)]
+        try:
+            self._produce(topic, value, key, -1, delivery, None, 0, sent)
+        except (BufferError, KafkaException, ClientError) as raised:
+            del self._outstanding[number]
+            self._send_again(delivery, topic, value, key, 0, raised)
+        if not number % HEARD_EVERY:
+            self._hear()
+        return delivery
+
+    def _send(
+        self,
+        topic: str,
+        value: object,
+        key: object,
         *,
         headers: HeadersGiven = (),
         partition: int | None = None,
@@ -224,31 +273,15 @@ class Producer:
         operation_id: str | None = None,
         on_delivery: Callable[[Delivery], object] | None = None,
     ) -> Delivery:
-        """Sends one record. Raises what can be known at once: SerializationFailed, Refused (too
-        large for the client, no such partition), BufferFull, SpoolFull, ClientFailed.
-
-        partition: None means by the key. timestamp_ms: the record's Kafka timestamp, now if None.
-        event_time_ms: when it happened, as a header. operation_id: the same for every copy of one
-        intended record; a header of that name among `headers` counts as given, else a new one is
-        made. on_delivery: called with the delivery when it is acknowledged or has failed.
-        """
-        if type(key) is not bytes or type(value) is not bytes or self._serializes:
-            if self._serializes or headers:
-                headers = headers_of(headers)  # a list, which serializers may add to
-            key = serialized(self._serialize_key, key, topic, MessageField.KEY, headers)
-            value = serialized(self._serialize_value, value, topic, MessageField.VALUE, headers)
+        """What `send` does, for any record."""
+        if self._serializes or headers:
+            headers = headers_of(headers)  # a list, which serializers may add to
+        key = serialized(self._serialize_key, key, topic, MessageField.KEY, headers)
+        value = serialized(self._serialize_value, value, topic, MessageField.VALUE, headers)
         number = next(self._numbers)
-        delivery = Delivery(self._deliveries, number)
+        delivery = self._deliveries.new(number)
         if headers or operation_id is not None or event_time_ms is not None:
-            sent = self._headers(number, headers, operation_id, event_time_ms)
-            delivery.headers = sent
-        else:
-            application, host = self._constant_headers
-            sent = [
-                application,
-                host,
-                (names.OPERATION_ID, self._id_format % number),
-            ]
+            delivery.headers = self._headers(number, headers, operation_id, event_time_ms)
         if partition is not None:
             delivery.partition = partition
         if on_delivery is not None:
@@ -256,18 +289,11 @@ class Producer:
         if self._is_careful:
             self._send_again(delivery, topic, value, key, timestamp_ms or 0)
             return delivery
+        sent = [*self._headers_of(delivery)]
         self._outstanding[number] = delivery
+        place = -1 if partition is None else partition
         try:
-            self._produce(
-                topic,
-                value,
-                key,
-                -1 if partition is None else partition,
-                delivery,
-                None,
-                timestamp_ms or 0,
-                sent,
-            )
+            self._produce(topic, value, key, place, delivery, None, timestamp_ms or 0, sent)
         except (BufferError, KafkaException, ClientError) as raised:
             del self._outstanding[number]
             self._send_again(delivery, topic, value, key, timestamp_ms or 0, raised)

@@ -84,8 +84,8 @@ class Reporting:
             start, end = end, end + len(list(same))
             run = messages[start:end]
             count = self._counting.get((topic, partition))
-            offsets = [offset for offset in map(Message.offset, run) if offset is not None]
-            if count is None or len(offsets) < len(run):
+            offsets: list[Any] = [*map(Message.offset, run)]
+            if count is None or None in offsets:
                 for message in run:
                     self._count_one(message)
             else:
