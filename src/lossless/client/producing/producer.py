@@ -52,6 +52,7 @@ from lossless.client.producing.parking import Parking
 from lossless.client.producing.serializing import Serializer, serialized
 from lossless.client.producing.serving import Serving
 from lossless.client.producing.settings import producer_settings
+from lossless.client.producing.settling import LAST_WORDS_S, Settling
 from lossless.client.producing.spool import Spool
 from lossless.client.producing.transacting import Transactions
 from lossless.client.producing.transaction import HasOffsets, Transaction
@@ -70,8 +71,6 @@ logger = logging.getLogger("lossless.client.producer")
 HEARD_EVERY = 64  # records that a thread sends between two looks at librdkafka's answers
 MARK_S = 0.1
 ROOM_S = 0.05
-REPORT_S_MIN = 0.5  # even if there is no time left
-LAST_WORDS_S = 5.0  # for what must be said after the deadline of `close`: what was not delivered
 
 _OPERATION_ID = names.OPERATION_ID
 _producers: weakref.WeakSet[Producer] = weakref.WeakSet()
@@ -194,6 +193,14 @@ class Producer:
             tend=self._tend,
             on_fatal=self._on_fatal,
             on_failure=self._on_serving_failed,
+        )
+        self._settling = Settling(
+            self._client,
+            self._serving,
+            self._deliveries,
+            self._failing,
+            self._parking,
+            self._reporting,
         )
         self._serving.start()
         _producers.add(self)
@@ -444,7 +451,7 @@ class Producer:
         reached = next(self._deliveries.numbers)
         self._unsent += 1
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        if not self._serving.wait_until(lambda: self._is_settled(reached), deadline):
+        if not self._serving.wait_until(lambda: self._settling.is_settled(reached), deadline):
             if self._serving.is_over:
                 raise self._refused()
             raise NotDelivered(
@@ -471,8 +478,8 @@ class Producer:
             try:
                 if self._transactions.open is not None:
                     self._transactions.abort(self._transactions.open, LAST_WORDS_S)
-                self._deliver_or_give_up(deadline, wait_s)
-                self._report(deadline)
+                self._settling.deliver_or_give_up(deadline, wait_s)
+                self._settling.report(deadline)
             finally:
                 self._end()
         self._deliveries.raise_unnoticed()
@@ -495,46 +502,6 @@ class Producer:
         except Exception as also:
             logger.error("while the producer was closed because of %r: %s", error, also)
 
-    def _deliver_or_give_up(self, deadline: float, wait_s: float) -> None:
-        parking = self._parking
-        try:
-            if parking is not None and self._serving.wait_until(self._is_decided, deadline):
-                # A cluster that answers gets what is parked; for another one nobody waits.
-                since = time.monotonic()
-                self._serving.wait_until(
-                    lambda: parking.is_drained(since, time.monotonic()), deadline
-                )
-                parking.end()
-                # What is being sent again and has not left yet may as well stay where it is.
-                self._client.purge(in_queue=True, in_flight=False, blocking=False)
-            self._serving.wait_until(self._is_idle, deadline)
-        finally:
-            # Out of time, or interrupted: whatever is left is decided now.
-            if parking is not None:
-                parking.end()
-            self._failing.end()
-            if not self._is_idle():
-                logger.warning(
-                    "%d records were not acknowledged within %g s",
-                    len(self._deliveries.outstanding),
-                    wait_s,
-                )
-                if self._parking is not None:
-                    self._parking.hold()
-                self._client.purge(blocking=False)
-                self._serving.wait_until(self._is_idle, time.monotonic() + LAST_WORDS_S)
-
-    def _report(self, deadline: float) -> None:
-        if self._reporting is None:
-            return
-        reporting = self._reporting
-        reporting.finish()
-        deadline = max(deadline, time.monotonic() + REPORT_S_MIN)
-        if not self._serving.wait_until(lambda: reporting.is_finished, deadline):
-            logger.warning(
-                "the last counts of acknowledged records could not be reported to the audit topic"
-            )
-
     def _end(self) -> None:
         self._serving.end()
         for delivery in list(self._deliveries.outstanding.values()):
@@ -549,29 +516,9 @@ class Producer:
         if self._reporting is not None:
             self._reporting.close()
         # librdkafka ends with the last of these references.
-        del self._client, self._poll, self._failing, self._transactions
+        del self._client, self._poll, self._failing, self._transactions, self._settling
         self._parking = self._reporting = None
         _producers.discard(self)
-
-    def _is_settled(self, reached: int) -> bool:
-        oldest = self._deliveries.oldest()
-        return (
-            (oldest is None or oldest > reached)
-            and self._deliveries.is_served
-            and self._failing.is_settled(reached)
-            and (self._parking is None or self._parking.is_committed)
-        )
-
-    def _is_decided(self) -> bool:
-        return (
-            not self._deliveries.outstanding
-            and self._deliveries.is_served
-            and self._failing.is_idle
-            and (self._parking is None or self._parking.is_committed)
-        )
-
-    def _is_idle(self) -> bool:
-        return self._is_decided() and (self._parking is None or self._parking.is_idle)
 
     # Transactions
 
@@ -602,7 +549,7 @@ class Producer:
         return None if self._refusal is None else self._refused()
 
     def wait_until_idle(self, timeout_s: float) -> None:
-        self._serving.wait_until(self._is_idle, time.monotonic() + timeout_s)
+        self._serving.wait_until(self._settling.is_idle, time.monotonic() + timeout_s)
 
     def patience_s(self) -> float:
         """How long a record may take, and a little more to hear of it."""
