@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lossless.client.producer")
 
-HEARD_EVERY = 64  # records that a thread sends between two looks at librdkafka's answers
+HEARD_EVERY = 256  # records that a thread sends between two looks at librdkafka's answers
 MARK_S = 0.1
 ROOM_S = 0.05
 
@@ -130,6 +130,7 @@ class Producer:
         self._refusal: tuple[str, str] | None = None  # why nothing can be sent any more
         self._fatal: ClientError | None = None
         self._closing = threading.Lock()
+        self._counting = threading.Lock()  # of what was acknowledged, by one thread at a time
         self._deliveries = Deliveries(self._on_failure)
         self._numbers = self._deliveries.numbers
         self._outstanding = self._deliveries.outstanding
@@ -155,7 +156,7 @@ class Producer:
                 spool.close()
             raise
         self._produce: Callable[..., None] = self._client.produce
-        self._poll = self._client.poll
+        self._poll: Callable[[float], int] = self._client.poll
         self._transactions = Transactions(self._client, self._deliveries, self)
         self._parking = (
             Parking(
@@ -345,6 +346,13 @@ class Producer:
             raise
         except KafkaException as raised:
             self._on_fatal(raised.args[0])
+        # What was just heard is counted at once, while it is at hand: if it were kept for another
+        # thread, the garbage collector would have to look at all of it.
+        if not self._is_transactional and self._counting.acquire(blocking=False):
+            try:
+                self._count()
+            finally:
+                self._counting.release()
 
     def _send_again(
         self,
@@ -513,11 +521,15 @@ class Producer:
             parked = self._parking.close()
             if parked:
                 logger.warning("%d records stay parked until the next start", parked)
-        if self._reporting is not None:
-            self._reporting.close()
-        # librdkafka ends with the last of these references.
-        del self._client, self._poll, self._failing, self._transactions, self._settling
-        self._parking = self._reporting = None
+        with self._counting:
+            if self._reporting is not None:
+                self._reporting.close()
+            self._reporting = None
+        self._parking = None
+        # librdkafka ends with the last of these references. A thread that was sending may still ask
+        # for answers once.
+        self._poll = _no_answers
+        del self._client, self._failing, self._transactions, self._settling
         _producers.discard(self)
 
     # Transactions
@@ -565,14 +577,8 @@ class Producer:
     # Of the serving thread
 
     def _tend(self, now: float) -> bool:
-        if self._is_transactional:
-            acknowledged = self._transactions.committed_since()
-        else:
-            acknowledged, self._deliveries.acknowledged = self._deliveries.acknowledged, []
-        if acknowledged:
-            self.metrics.acknowledged += len(acknowledged)
-            if self._reporting is not None:
-                self._reporting.count(acknowledged)
+        with self._counting:
+            self._count()
         self._deliveries.serve()
         if now - self._marked_at >= MARK_S:
             self._marked_at = now
@@ -581,8 +587,20 @@ class Producer:
                 self._fail_lost_reports()
         busy = self._parking is not None and self._parking.tend(now)
         if self._reporting is not None:
-            busy = self._reporting.tend(now) or busy
+            with self._counting:
+                busy = self._reporting.tend(now) or busy
         return self._failing.tend() or busy
+
+    def _count(self) -> None:
+        """What was acknowledged since the last time. By whoever holds the lock for counting."""
+        if self._is_transactional:
+            acknowledged = self._transactions.committed_since()
+        else:
+            acknowledged, self._deliveries.acknowledged = self._deliveries.acknowledged, []
+        if acknowledged:
+            self.metrics.acknowledged += len(acknowledged)
+            if self._reporting is not None:
+                self._reporting.count(acknowledged)
 
     def _fail_lost_reports(self) -> None:
         self._interrupted = False
@@ -643,6 +661,10 @@ class Producer:
             "this producer was made by the parent of this process, which has its threads",
             "make the producer after the fork, in the process that uses it",
         )
+
+
+def _no_answers(_wait_s: float) -> int:
+    return 0
 
 
 def _refuse_forked() -> None:

@@ -45,7 +45,7 @@ _MILLISECONDS = itemgetter(1)
 
 
 class Reporting:
-    """Of the serving thread alone, but for what says so."""
+    """Of one thread at a time: whoever calls it holds a lock, but for what says "of any thread"."""
 
     def __init__(
         self,
