@@ -39,7 +39,7 @@ ASK_AGAIN_S = 1.0
 WAITING_MAX = 1_000_000  # records that are counted when their topic's id is known
 SENT_AT_ONCE_MAX = 1_000
 
-Count = Callable[[list[int], list[int]], None]  # offsets and timestamps
+Count = Callable[[list[int], int], None]  # offsets, and a time in the minute of all of them
 
 _MILLISECONDS = itemgetter(1)
 
@@ -75,21 +75,27 @@ class Reporting:
         self._finishing = False
 
     def count(self, messages: list[Message]) -> None:
-        """In runs of one partition, as librdkafka gives them: this is done for every record."""
+        """This is done for every record. As a rule they are of one minute, in runs of a partition,
+        and what is asked of each of them is asked without a step of ours."""
         if self._given_up:
+            return
+        offsets: list[Any] = [*map(Message.offset, messages)]
+        times_ms = [*map(_MILLISECONDS, map(Message.timestamp, messages))]
+        time_ms = min(times_ms)
+        if None in offsets or not self._counter.is_same_series(time_ms, max(times_ms)):
+            for message in messages:
+                self._count_one(message)
             return
         places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
         end = 0
-        for (topic, partition), same in groupby(places):
+        for place, same in groupby(places):
             start, end = end, end + len(list(same))
-            run = messages[start:end]
-            count = self._counting.get((topic, partition))
-            offsets: list[Any] = [*map(Message.offset, run)]
-            if count is None or None in offsets:
-                for message in run:
-                    self._count_one(message)
+            count = self._counting.get(place)
+            if count is not None:
+                count(offsets[start:end], time_ms)
             else:
-                count(offsets, [*map(_MILLISECONDS, map(Message.timestamp, run))])
+                for message in messages[start:end]:
+                    self._count_one(message)
 
     def finish(self) -> None:
         """Of any thread: reports everything that is left."""
@@ -132,7 +138,7 @@ class Reporting:
         topic_id = self._topic_ids.get(topic)
         timestamp_ms = message.timestamp()[1]
         if topic_id is not None:
-            self._count_of(topic, topic_id, partition)([offset], [timestamp_ms])
+            self._count_of(topic, topic_id, partition)([offset], timestamp_ms)
             return
         waiting = self._waiting.setdefault(topic, [])
         if len(waiting) < WAITING_MAX:
@@ -181,7 +187,7 @@ class Reporting:
         if len(waiting) >= WAITING_MAX:
             logger.warning("some records of %s are missing from the audit", topic)
         for partition, offset, timestamp_ms in waiting:
-            self._count_of(topic, topic_id, partition)([offset], [timestamp_ms])
+            self._count_of(topic, topic_id, partition)([offset], timestamp_ms)
 
     def _on_no_topic(self, topic: str, error: KafkaError, now: float) -> None:
         if topic == AUDIT_TOPIC and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
