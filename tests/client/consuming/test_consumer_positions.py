@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from consumed import Kafka, eventually, number
 
+from lossless.client.consuming.positions import Positions
+from lossless.client.consuming.settings import ConsumerOptions
 from lossless.client.errors import (
     InvalidPosition,
     LogTruncated,
     NoCommittedOffset,
     OffsetOutOfRange,
 )
+from lossless.client.metrics import ConsumerMetrics
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "eager": {},
@@ -135,3 +138,29 @@ def test_errors_of_positions_say_what_to_do(kafka: Kafka) -> None:
         next(iter(consumer))
     assert "out_of_range" in str(stopped.value)
     assert stopped.value.exit_code == 1
+
+
+class FiveRecords:
+    """Stands where confluent-kafka's consumer does: all that is asked is where the log ends."""
+
+    def get_watermark_offsets(self, _place: TopicPartition, timeout: float) -> tuple[int, int]:
+        assert timeout > 0
+        return 0, 5
+
+
+def test_an_offset_beyond_the_end_is_truncation_if_records_were_read_up_to_there() -> None:
+    """A fetch may be refused before the epoch was compared."""
+    positions = Positions(
+        cast("Consumer", FiveRecords()),
+        ConsumerOptions(topics=("orders",)),
+        ConsumerMetrics(group="g"),
+        group="g",
+        store=None,
+        timeout_s=1,
+    )
+    error = KafkaError(KafkaError._AUTO_OFFSET_RESET, "Broker: Offset out of range")
+    told = Message(topic="orders", partition=0, offset=9, error=error)
+    with pytest.raises(LogTruncated, match="4 records that were read"):
+        positions.recover(told, TopicPartition("orders", 0, 9, leader_epoch=3))
+    with pytest.raises(OffsetOutOfRange, match="offset 9 is not in the log"):
+        positions.recover(told, TopicPartition("orders", 0, 9))

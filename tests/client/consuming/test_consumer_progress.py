@@ -7,12 +7,8 @@ from random import Random
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from lossless.client.consuming.progress import (
-    METADATA_BYTES_MAX,
-    Progress,
-    decode,
-    encode,
-)
+from lossless.client.consuming.progress import Progress
+from lossless.client.finished_runs import decode
 
 
 @st.composite
@@ -104,24 +100,6 @@ def test_an_owner_that_read_little_keeps_what_the_one_before_had_finished(
     assert repeated == set(offsets) - chosen
 
 
-@given(
-    st.integers(0, 2**60),
-    st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), max_size=300),
-)
-def test_metadata_is_read_as_it_was_written(
-    start: int, gaps_and_lengths: list[tuple[int, int]]
-) -> None:
-    runs = []
-    at = start
-    for gap, length in gaps_and_lengths:
-        runs.append((at + gap, at + gap + length - 1))
-        at += gap + length
-    encoded = encode(start, runs)
-    if encoded is not None:
-        assert len(encoded) <= METADATA_BYTES_MAX
-        assert decode(start, encoded) == runs
-
-
 @settings(max_examples=15)
 @given(st.integers(), st.sampled_from([1, 3, 50, 5_000, 10**7]))
 def test_what_is_certain_to_fit_fits(seed: int, gap_max: int) -> None:
@@ -166,11 +144,6 @@ def test_one_slow_record_holds_up_a_million_finished_ones_in_few_bytes() -> None
         progress.finish(offset)
     assert progress.committable == 0
     assert len(progress.metadata()) < 30
-
-
-def test_metadata_of_others_is_left_alone() -> None:
-    for metadata in (None, "", "written by a Java client", "lossless1:%%%", "lossless1:engAAA=="):
-        assert decode(7, metadata) == []
 
 
 def test_gaps_at_the_end_are_passed_once_everything_is_finished() -> None:

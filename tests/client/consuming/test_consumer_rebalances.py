@@ -110,6 +110,34 @@ def test_a_revocation_waits_for_the_record_in_hand_and_commits_it(
     assert sorted(first.numbers + second.numbers) == list(range(20))
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_partitions_are_not_given_back_while_a_record_of_theirs_is_in_hand(
+    kafka: Kafka, workers: int
+) -> None:
+    kafka.make_topic()
+    kafka.fill(10)
+    given_back = threading.Event()
+    told: list[str] = []
+
+    def on_revoked(_: list[TopicPartition]) -> None:
+        told.append("given back")
+        given_back.set()
+
+    def handler(message: Message) -> None:
+        if number(message) == 3:
+            closing.start()
+            given_back.wait(1)  # which only happens when nobody waits for this record
+            told.append("finished")
+
+    consumer = kafka.consumer(workers=workers, on_revoked=on_revoked)
+    closing = threading.Thread(target=consumer.close)
+    with running(consumer, handler):
+        assert given_back.wait(PATIENCE_S)
+        closing.join(PATIENCE_S)
+    assert told == ["finished", "given back"]
+    assert kafka.committed() == [4]
+
+
 def test_what_is_not_finished_in_time_is_repeated_by_the_next_owner(kafka: Kafka) -> None:
     """And when it finishes here after all, that changes nothing (claim C13)."""
     kafka.make_topic()

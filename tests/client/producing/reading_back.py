@@ -8,6 +8,8 @@ import uuid
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from lossless.acknowledged import AUDIT_TOPIC, AcknowledgedCount, latest_revisions
+from lossless.client import headers as names
+from lossless.client.record import header
 from topics import create_topic
 
 _numbers = itertools.count()
@@ -49,6 +51,18 @@ def stored(
         return [message for partition in sorted(found) for message in found[partition]]
     finally:
         consumer.close()
+
+
+def once(messages: list[Message]) -> list[Message]:
+    """Each operation once, where it was first."""
+    seen: set[bytes | None] = set()
+    found = []
+    for message in messages:
+        operation = header(message.headers(), names.OPERATION_ID)
+        if operation not in seen:
+            seen.add(operation)
+            found.append(message)
+    return found
 
 
 def values(messages: list[Message]) -> list[bytes | None]:

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Message
-from reading_back import new_topic, stored, values_by_key
+from reading_back import new_topic, once, stored, values_by_key
 
 from lossless.client import headers as names
 from lossless.client.errors import NotDelivered, Refused, SpoolFull
@@ -35,18 +34,6 @@ NOBODY = {"bootstrap.servers": "127.0.0.1:1", **IMPATIENT}
 def parking(kafka: PlannedCluster, folder: Path, **more: object) -> Producer:
     settings = {"bootstrap.servers": kafka.bootstrap_servers, **IMPATIENT, **more}
     return Producer(settings, giving_up=Park(folder))
-
-
-def once(messages: list[Message]) -> list[Message]:
-    """Each operation once, where it was first."""
-    seen: set[bytes | None] = set()
-    found = []
-    for message in messages:
-        operation = header(message.headers(), names.OPERATION_ID)
-        if operation not in seen:
-            seen.add(operation)
-            found.append(message)
-    return found
 
 
 def in_order(numbers: range, keys: int) -> dict[bytes | None, list[bytes | None]]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lossless.client.retrying import DeadLetters, Forward, RetryTopics, read_letter
 from lossless.client.retrying.bytes_in_headers import big_integer, number_of
 from lossless.client.retrying.forwarding import is_retry_topic
+from lossless.client.retrying.reading import Wanted
 
 
 def dead(headers: list[tuple[str, bytes | None]]) -> object:
@@ -197,6 +198,25 @@ def test_share_groups_letters_may_hold_no_copy_of_the_record(
     assert (letter.group, letter.attempts) == ("billing", 5)
     assert letter.message == "Offset rejected by client."
     assert letter.has_record == copied
+
+
+def test_numbers_below_zero_mean_that_nobody_knows() -> None:
+    headers: list[tuple[str, bytes | None]] = [
+        ("kafka_dlt-original-topic", b"orders"),
+        ("kafka_dlt-original-partition", struct.pack(">i", -1)),
+        ("kafka_dlt-original-offset", struct.pack(">q", -1)),
+        ("kafka_dlt-original-timestamp", struct.pack(">q", -1)),
+    ]
+    letter = read_letter(message("orders-dlt", headers=headers))
+    assert (letter.original_partition, letter.original_offset) == (None, None)
+    assert letter.original_timestamp_ms is None
+    assert letter.original_place == "orders"
+
+
+def test_a_window_of_time_has_its_beginning_and_not_its_end() -> None:
+    letters = [read_letter(message(timestamp_ms=THEN_MS + passed)) for passed in range(4)]
+    wanted = Wanted(since_ms=THEN_MS + 1, until_ms=THEN_MS + 3)
+    assert [wanted.matches(letter) for letter in letters] == [False, True, True, False]
 
 
 def test_a_record_without_any_of_these_headers_is_a_letter_from_nowhere() -> None:

@@ -102,6 +102,19 @@ def test_a_retry_topic_of_longer_delays_that_are_no_longer_set_leads_to_the_dead
     assert decision.topic == "orders-dlt"
 
 
+def test_delays_are_used_up_by_retry_topics_and_not_by_attempts() -> None:
+    """Attempts also count what was tried again after a crash."""
+    policy = RetryTopics(delays_s=(10, 60))
+    first = policy.decide(failure(attempt=5))
+    assert isinstance(first, Forward)
+    assert first.topic == "orders-retry-0"
+    on_retry_topic = forwarded(message(), first)
+    assert read_letter(on_retry_topic).attempts == 5
+    second = policy.decide(failure(on_retry_topic))
+    assert isinstance(second, Forward)
+    assert second.topic == "orders-retry-1"
+
+
 def test_with_key_order_there_is_one_retry_topic_where_a_record_is_tried_in_place() -> None:
     policy = RetryTopics(delays_s=(10, 60, 600), keep_key_order=True)
     assert policy.retry_topics("orders") == ("orders-retry-0",)

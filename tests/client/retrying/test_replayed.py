@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lossless.client.retrying.replayed import METADATA_BYTES_MAX, Replayed
-from lossless.errors import BadInput
+from lossless.client.finished_runs import METADATA_BYTES_MAX
+from lossless.client.retrying.replayed import Replayed
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 6)), max_size=20), st.integers(0, 10))
@@ -59,8 +58,3 @@ def test_a_copy_is_its_own() -> None:
     replayed = Replayed(3, [(5, 6)])
     replayed.copy().add(3)
     assert 3 not in replayed
-
-
-def test_metadata_that_somebody_else_wrote_is_refused() -> None:
-    with pytest.raises(BadInput, match="not of a replay"):
-        Replayed.of(3, "host-1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import signal
 import subprocess
 import sys
@@ -10,13 +11,21 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from dead_letter_topics import delete_before, failed, read_all, values, write_letters
 from failed_records import THEN_MS
 
 from lossless.client.errors import Refused
 from lossless.client.producing.producer import Producer
 from lossless.client.retrying.letters import DeadLetter
-from lossless.client.retrying.reading import Wanted, letters_of
+from lossless.client.retrying.reading import End, LetterReader, Wanted, letters_of
+from lossless.client.retrying.replayed import Replayed
 from lossless.client.retrying.replaying import ReplayReport, group_of, replay
 from lossless.engines.local.planned import PlannedCluster
 from lossless.errors import BadInput, Undecided
@@ -62,6 +71,23 @@ def committed(servers: str, topic: str) -> int:
         return position.offset
     finally:
         consumer.close()
+
+
+def remember(servers: str, topic: str, replayed: Replayed) -> None:
+    """As an earlier replay would have."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group_of(topic)})
+    position = TopicPartition(topic, 0, replayed.next_offset, metadata=replayed.metadata())
+    try:
+        consumer.commit(offsets=[position], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def configure(servers: str, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def test_a_record_comes_back_as_it_was(servers: str, orders: str, sender: Producer) -> None:
@@ -256,3 +282,71 @@ def test_what_went_back_before_one_is_refused_is_noted(servers: str, orders: str
     with Producer({"bootstrap.servers": servers}, audit=False) as sender:
         assert back(servers, orders, sender).sent == 2
     assert values(servers, orders) == [b"value 0", bytes(3_000), b"value 2"]
+
+
+def test_a_letter_that_the_broker_refuses_stays_for_the_next_replay(
+    servers: str, sender: Producer
+) -> None:
+    topic = f"orders-{next(_numbers)}"
+    create_topic(servers, topic, partitions=2, max_message_bytes="2000")
+    create_topic(servers, f"{topic}-dlt", partitions=1)
+    # In a partition of its own: a batch is refused as a whole.
+    large = failed(topic, 1, partition=1, value=bytes(3_000))
+    write_letters(servers, f"{topic}-dlt", [failed(topic, 0), large, failed(topic, 2)])
+    with pytest.raises(Refused, match="too large"):
+        back(servers, topic, sender)
+    assert values(servers, topic) == [b"value 0", b"value 2"]
+    assert committed(servers, f"{topic}-dlt") == 1
+    configure(servers, topic, "max.message.bytes", "10000")
+    report = back(servers, topic, sender)
+    assert (report.sent, report.before) == (1, 1)
+    assert values(servers, topic) == [b"value 0", b"value 2", bytes(3_000)]
+
+
+def test_what_could_not_be_remembered_is_not_sent(
+    servers: str, orders: str, sender: Producer
+) -> None:
+    letters = [failed(orders, n, error=OSError() if n % 2 else ValueError()) for n in range(10)]
+    write_letters(servers, f"{orders}-dlt", letters)
+    chance = random.Random(1)
+    full = Replayed()
+    at = 1_000
+    while True:
+        at += chance.randint(2, 200)
+        fuller = full.copy()
+        fuller.add(at)
+        if not fuller.fits:
+            break
+        full = fuller
+    remember(servers, f"{orders}-dlt", full)
+    with pytest.raises(BadInput, match="too scattered to be remembered; 0 letters were sent"):
+        back(servers, orders, sender, wanted=Wanted(exception="OSError"))
+    assert values(servers, orders) == []
+    # More at once makes fewer gaps.
+    assert back(servers, orders, sender).sent == 10
+    assert committed(servers, f"{orders}-dlt") == 10
+
+
+def test_letters_that_come_while_others_are_read_are_left_to_the_next_time(servers: str) -> None:
+    topic = f"growing-{next(_numbers)}-dlt"
+    create_topic(servers, topic, partitions=2)
+    write_letters(servers, topic, [failed("orders", 0)])
+    for number in range(1, 21):  # in batches of their own, so that they can be read one by one
+        write_letters(servers, topic, [failed("orders", number, value=bytes(2_000))], partition=1)
+    # So that what comes later is read before the other partition ends.
+    settings = {
+        "bootstrap.servers": servers,
+        "fetch.message.max.bytes": 2_000,
+        "queued.min.messages": 1,
+        "queued.max.messages.kbytes": 1,
+    }
+    found: list[DeadLetter | End] = []
+    with LetterReader(settings, topic, group="reading") as reader:
+        for number, chunk in enumerate(reader.read({0: 0, 1: 0})):
+            found += chunk
+            if number == 0:
+                write_letters(servers, topic, [failed("orders", 1_000 + n) for n in range(10)])
+    read = [letter.original_offset or 0 for letter in found if isinstance(letter, DeadLetter)]
+    assert sorted(read) == list(range(21))
+    ends = {(end.partition, end.next_offset) for end in found if isinstance(end, End)}
+    assert ends == {(0, 1), (1, 20)}

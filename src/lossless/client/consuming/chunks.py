@@ -28,7 +28,7 @@ from typing import Any
 from confluent_kafka import Message, TopicPartition
 
 from lossless.client.consuming.interfaces import Place, after, place_of
-from lossless.client.consuming.progress import Run
+from lossless.client.finished_runs import Run
 from lossless.client.metrics import ConsumerMetrics
 
 CHUNKS_AHEAD = 8  # enough for the reader and the loop not to wait for each other

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from confluent_kafka import Message, TopicPartition
 
-from lossless.client.consuming.progress import Run
+from lossless.client.finished_runs import Run
 
 Place = tuple[str, int]  # topic and partition
 Hook = Callable[[list[TopicPartition]], None]

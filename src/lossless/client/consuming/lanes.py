@@ -29,8 +29,9 @@ from dataclasses import dataclass, field
 from confluent_kafka import Message, TopicPartition
 
 from lossless.client.consuming.interfaces import Place, offset_of, place_of, with_epoch
-from lossless.client.consuming.progress import Progress, Run
+from lossless.client.consuming.progress import Progress
 from lossless.client.consuming.settings import Order
+from lossless.client.finished_runs import Run
 from lossless.client.metrics import ConsumerMetrics
 
 

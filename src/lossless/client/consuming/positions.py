@@ -31,7 +31,6 @@ from confluent_kafka import (
 )
 
 from lossless.client.consuming.interfaces import Place, has_epoch, place_of
-from lossless.client.consuming.progress import Run, decode
 from lossless.client.consuming.settings import ConsumerOptions
 from lossless.client.errors import (
     LogTruncated,
@@ -39,6 +38,7 @@ from lossless.client.errors import (
     OffsetOutOfRange,
     StoreUnavailable,
 )
+from lossless.client.finished_runs import Run, decode
 from lossless.client.metrics import ConsumerMetrics
 from lossless.client.stores.interface import Store
 from lossless.errors import Unavailable

@@ -9,29 +9,19 @@ Rules:
     - A commit never passes a record that was delivered and is not finished (claims C3 and C7).
     - What is finished beyond the commit (7 and 9) can travel in its metadata, so that the next
       owner hands out only 5 and 8. Gaps belong to the run around them: nobody ever reads them.
-    - Kafka keeps 4,096 bytes of metadata. `certain_to_fit` is asked before a record is handed out:
-      while it says yes, whatever order records finish in, the metadata fits.
+    - Metadata has room for so much only (finished_runs.py). `certain_to_fit` is asked before a
+      record is handed out: while it says yes, whatever order records finish in, it fits.
 
 Pure: no clock, no threads, no Kafka.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
-import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-METADATA_BYTES_MAX = 4096  # offset.metadata.max.bytes of a broker
-_PREFIX = "lossless1:"  # whatever else stands in metadata is somebody else's, and left alone
-_ENCODED_BYTES_MAX = (METADATA_BYTES_MAX - len(_PREFIX)) // 4 * 3 - 1  # one byte names the coding
-_BITS = b"b"
-_RUNS = b"r"
-_DEFLATED_RUNS = b"z"
-
-Run = tuple[int, int]  # first and last offset, both of them finished
+from lossless.client.finished_runs import ENCODED_BYTES_MAX, Run, encode
 
 
 class Progress:
@@ -59,7 +49,7 @@ class Progress:
         """Takes note of a record that was read. False: an earlier owner finished it."""
         if self._order and offset <= self._order[-1]:
             raise ValueError(f"offset {offset} after {self._order[-1]}: records come in order")
-        while self._ahead and self._ahead[0][1] < offset:
+        while self._ahead and self._ahead[0][1] <= offset:
             self._ahead.popleft()
         known = bool(self._ahead) and self._ahead[0][0] <= offset
         self._order.append(offset)
@@ -93,33 +83,33 @@ class Progress:
     def finished_beyond(self) -> list[Run]:
         """Runs above the commit; those that an earlier owner left and nobody reached yet too."""
         runs = list(self._runs_delivered())
-        last = self._order[-1] if self._order else self._next_offset - 1
-        runs += [(max(first, last + 1), end) for first, end in self._ahead if end > last]
+        read_to = self._order[-1] + 1 if self._order else self._next_offset
+        runs += [(max(first, read_to), end) for first, end in self._ahead if end > read_to]
         return _joined(runs)
 
     def _runs_delivered(self) -> Iterator[Run]:
         first: int | None = None
-        before = self._next_offset
+        end = self._next_offset
         for offset in self._order:
             if offset in self._finished:
                 if first is None:
                     first = offset
             elif first is not None:
-                yield first, before
+                yield first, end
                 first = None
-            before = offset
+            end = offset + 1
         if first is not None:
-            yield first, before
+            yield first, end
 
     def certain_to_fit(self, offset: int) -> bool:
         """Whether, with this record delivered as well, the metadata fits however others finish."""
-        span = max(offset, self._ahead[-1][1] if self._ahead else 0) - self._next_offset + 1
-        if span <= _ENCODED_BYTES_MAX * 8:
+        span = max(offset + 1, self._ahead[-1][1] if self._ahead else 0) - self._next_offset
+        if span <= ENCODED_BYTES_MAX * 8:
             return True
         # Each record that is not finished ends at most one run, and begins the next. The bytes
         # that lengths take are the most when all are the same.
         lengths = 2 * (self._unfinished + len(self._ahead) + 2)
-        return lengths * (1 + math.log(max(span / lengths, 1), 128)) <= _ENCODED_BYTES_MAX
+        return lengths * (1 + math.log(max(span / lengths, 1), 128)) <= ENCODED_BYTES_MAX
 
     def metadata(self) -> str:
         """What to commit with `committable`. Empty when nothing is finished beyond it.
@@ -136,87 +126,11 @@ class Progress:
         return ""
 
 
-def encode(next_offset: int, runs: list[Run]) -> str | None:
-    """None when it does not fit. Runs are in order, apart, and above `next_offset`."""
-    if not runs:
-        return ""
-    lengths = bytearray()
-    at = next_offset
-    for first, last in runs:
-        lengths += _varint(first - at) + _varint(last - first + 1)
-        at = last + 1
-    shortest = _RUNS + bytes(lengths)
-    if len(lengths) > 64:  # below that deflating only adds
-        shortest = min(shortest, _DEFLATED_RUNS + zlib.compress(lengths, 9), key=len)
-    span = runs[-1][1] - next_offset + 1
-    if span // 8 + 2 < len(shortest):
-        bits = 0
-        for first, last in runs:
-            bits |= ((1 << (last - first + 1)) - 1) << (first - next_offset)
-        shortest = min(shortest, _BITS + bits.to_bytes((span + 7) // 8, "little"), key=len)
-    text = _PREFIX + base64.b64encode(shortest).decode()
-    return text if len(text) <= METADATA_BYTES_MAX else None
-
-
-def decode(next_offset: int, metadata: str | None) -> list[Run]:
-    """The runs that were committed with `next_offset`. Nothing where the metadata is not ours."""
-    if not metadata or not metadata.startswith(_PREFIX):
-        return []
-    try:
-        data = base64.b64decode(metadata[len(_PREFIX) :], validate=True)
-        if data[:1] == _BITS:
-            return _runs_of_bits(next_offset, int.from_bytes(data[1:], "little"))
-        lengths = zlib.decompress(data[1:]) if data[:1] == _DEFLATED_RUNS else data[1:]
-        numbers = _varints(lengths)
-    except (binascii.Error, zlib.error):
-        return []  # repeating is safe, guessing is not
-    runs = []
-    at = next_offset
-    for gap, length in zip(numbers[::2], numbers[1::2], strict=False):
-        runs.append((at + gap, at + gap + length - 1))
-        at += gap + length
-    return runs
-
-
-def _runs_of_bits(next_offset: int, bits: int) -> list[Run]:
-    runs = []
-    at = next_offset
-    while bits:
-        gap = (bits & -bits).bit_length() - 1
-        bits >>= gap
-        length = (~bits & (bits + 1)).bit_length() - 1
-        bits >>= length
-        runs.append((at + gap, at + gap + length - 1))
-        at += gap + length
-    return runs
-
-
 def _joined(runs: list[Run]) -> list[Run]:
     joined: list[Run] = []
-    for first, last in runs:
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+    for first, end in runs:
+        if joined and first <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:
-            joined.append((first, last))
+            joined.append((first, end))
     return joined
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 127:
-        encoded.append(number & 127 | 128)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
-def _varints(data: bytes) -> list[int]:
-    numbers = []
-    number = shift = 0
-    for byte in data:
-        number |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            numbers.append(number)
-            number = shift = 0
-    return numbers

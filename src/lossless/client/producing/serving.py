@@ -2,9 +2,9 @@
 
 librdkafka's answers are also heard by threads that send, every now and then: two threads that take
 turns at the interpreter would lose more time than both need. What they hear is only written down
-and counted there; failures are dealt with here, and the application's callbacks run here. This thread also
-keeps time (how long a record has waited, when to report), and it alone touches the spool. Whoever
-waits for records to settle is woken here.
+and counted there; failures are dealt with here, and the application's callbacks run here. This
+thread also keeps time (how long a record has waited, when to report), and it alone touches the
+spool. Whoever waits for records to settle is woken here.
 """
 
 from __future__ import annotations

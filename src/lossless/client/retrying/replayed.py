@@ -2,8 +2,8 @@
 
 A replay that chooses (by exception, by time) leaves letters behind, which a later one may want.
 So the position that is committed is that of the first letter that did not go back, and the runs of
-those that did, beyond it, stand in the metadata of the commit. Brokers allow it 4,096 bytes
-(offset.metadata.max.bytes); `fits` says whether it still does. Pure.
+those that did, beyond it, stand in the metadata of the commit (finished_runs.py). `fits` says
+whether it still does. Pure.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterable
 
+from lossless.client.finished_runs import METADATA_BYTES_MAX, Run, lengths_of, runs_of
 from lossless.errors import BadInput
-
-METADATA_BYTES_MAX = 4_096
 
 _VERSION = "lossless-replayed-1 "
 
 
 class Replayed:
-    def __init__(self, next_offset: int = 0, runs: Iterable[tuple[int, int]] = ()) -> None:
+    def __init__(self, next_offset: int = 0, runs: Iterable[Run] = ()) -> None:
         self._next = next_offset
-        self._runs = list(runs)  # half open, apart, in order, all beyond the position
+        self._runs = list(runs)  # apart, in order, all beyond the position
 
     @property
     def next_offset(self) -> int:
@@ -31,7 +30,7 @@ class Replayed:
         return self._next
 
     @property
-    def runs(self) -> tuple[tuple[int, int], ...]:
+    def runs(self) -> tuple[Run, ...]:
         return tuple(self._runs)
 
     def __contains__(self, offset: int) -> bool:
@@ -72,41 +71,20 @@ class Replayed:
     def metadata(self) -> str:
         if not self._runs:
             return ""
-        numbers = bytearray()
-        last = self._next
-        for run in self._runs:
-            for edge in run:
-                numbers += _varint(edge - last)
-                last = edge
-        return _VERSION + base64.b85encode(zlib.compress(bytes(numbers), 9)).decode()
+        lengths = lengths_of(self._next, self._runs)
+        return _VERSION + base64.b85encode(zlib.compress(lengths, 9)).decode()
 
     @classmethod
     def of(cls, next_offset: int, metadata: str | None) -> Replayed:
         if not metadata:
             return cls(next_offset)
-        if not metadata.startswith(_VERSION):
+        try:
+            if not metadata.startswith(_VERSION):
+                raise ValueError
+            lengths = zlib.decompress(base64.b85decode(metadata[len(_VERSION) :]))
+        except (ValueError, zlib.error):
             raise BadInput(
                 f"the commit metadata {metadata[:40]!r} is not of a replay",
                 hint="another program uses this group, or a later version of lossless wrote it",
-            )
-        numbers = zlib.decompress(base64.b85decode(metadata[len(_VERSION) :]))
-        edges = []
-        last, value, shift = next_offset, 0, 0
-        for byte in numbers:
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                last += value
-                edges.append(last)
-                value, shift = 0, 0
-        runs = list(zip(edges[::2], edges[1::2], strict=True))
-        return cls(next_offset, runs)
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number >= 0x80:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
+            ) from None
+        return cls(next_offset, runs_of(next_offset, lengths))

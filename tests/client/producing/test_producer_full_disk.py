@@ -1,0 +1,136 @@
+"""A disk that is full under the spool: what cannot be parked says so, the rest is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from reading_back import stored, values_by_key
+
+from lossless.client.errors import Kind, SpoolFull
+from lossless.client.producing.delivery import Delivery
+from lossless.client.producing.giving_up import Park
+from lossless.client.producing.producer import Producer
+from lossless.engines.local.planned import PlannedCluster
+from lossless.engines.waiting import wait_until
+
+IMPATIENT = {
+    "delivery.timeout.ms": 600,
+    "socket.timeout.ms": 500,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "linger.ms": 0,
+}
+NOBODY = {"bootstrap.servers": "127.0.0.1:1", **IMPATIENT}
+DISK = "4m"
+
+
+class SmallDisk:
+    def __init__(self, place: Path) -> None:
+        self.spool = place / "spool"
+        self._filling = place / "filling"
+
+    def fill(self) -> None:
+        """Until nothing more fits."""
+        with self._filling.open("wb", buffering=0) as opened, contextlib.suppress(OSError):
+            while True:
+                opened.write(bytes(4096))
+
+    def make_room(self) -> None:
+        self._filling.unlink()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    mounted = _run("mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(tmp_path))
+    assert mounted.returncode == 0, f"a small disk has to be mounted: {mounted.stderr.strip()}"
+    try:
+        yield SmallDisk(tmp_path)
+    finally:
+        _run("umount", "--lazy", str(tmp_path))
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def send(producer: Producer, topic: str, numbers: range) -> list[Delivery]:
+    """More than the last block of a file has room for."""
+    return [producer.send(topic, b"%d" % n + bytes(5_000), key=b"k") for n in numbers]
+
+
+def found(kafka: PlannedCluster, topic: str) -> list[int]:
+    values = values_by_key(stored(kafka.bootstrap_servers, topic)).get(b"k", [])
+    return [int((value or b"").rstrip(b"\0")) for value in values]
+
+
+def test_what_does_not_fit_the_disk_fails_and_what_was_parked_before_is_sent_again(
+    kafka: PlannedCluster, topic: str, small_disk: SmallDisk
+) -> None:
+    with Producer(NOBODY, giving_up=Park(small_disk.spool), audit=False) as producer:
+        before = send(producer, topic, range(10))
+        producer.flush()
+        small_disk.fill()
+        refused = send(producer, topic, range(10, 20))
+        with pytest.raises(SpoolFull, match="10 records were not delivered") as raised:
+            producer.flush()
+        assert f"{topic}, key 'k'" in str(raised.value)
+        assert f"could not be parked in {small_disk.spool}" in str(raised.value)
+        assert "full" in str(raised.value.__cause__)
+        assert (raised.value.kind, raised.value.hint) == (
+            Kind.RETRIABLE,
+            "look whether the disk is full",
+        )
+        for delivery in refused:
+            assert not delivery.parked
+            with pytest.raises(SpoolFull, match="could not be parked"):
+                delivery.result(0)
+        assert producer.metrics.parked == 10
+        small_disk.make_room()
+        after = send(producer, topic, range(20, 30))
+        producer.flush()
+        assert all(delivery.parked for delivery in before + after)
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, **IMPATIENT}
+    with Producer(settings, giving_up=Park(small_disk.spool), audit=False) as producer:
+        assert producer.metrics.parked == 20
+        assert wait_until(lambda: producer.metrics.parked == 0, timeout_s=60)
+    assert found(kafka, topic) == [*range(10), *range(20, 30)]
+
+
+def test_close_on_a_full_disk_says_what_was_not_delivered(small_disk: SmallDisk) -> None:
+    slow = {**NOBODY, "delivery.timeout.ms": 300_000}
+    producer = Producer(slow, giving_up=Park(small_disk.spool), audit=False)
+    send(producer, "orders", range(10))
+    small_disk.fill()
+    with pytest.raises(SpoolFull, match="10 records were not delivered: orders, key 'k'"):
+        producer.close(0.1)
+
+
+def test_what_is_acknowledged_while_the_disk_is_full_is_neither_lost_nor_sent_twice(
+    kafka: PlannedCluster,
+    topic: str,
+    small_disk: SmallDisk,
+    outage: Callable[[], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Taking a record out of the spool needs room too."""
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, **IMPATIENT}
+    with Producer(settings, giving_up=Park(small_disk.spool), audit=False) as producer:
+        sent = send(producer, topic, range(10))
+        producer.flush()
+        assert all(delivery.parked for delivery in sent)
+        small_disk.fill()
+        outage()
+        assert [delivery.result(60).topic for delivery in sent] == [topic] * 10
+        assert wait_until(lambda: "stay parked" in caplog.text, timeout_s=60)
+        assert producer.metrics.parked == 10
+        behind = producer.send(topic, b"10", key=b"k")  # of a key that is still there
+        with pytest.raises(SpoolFull):
+            behind.result(60)
+        small_disk.make_room()
+        assert wait_until(lambda: producer.metrics.parked == 0, timeout_s=60)
+        send(producer, topic, range(11, 12))
+    assert found(kafka, topic) == [*range(10), 11]
