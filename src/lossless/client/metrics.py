@@ -40,7 +40,7 @@ class ProducerMetrics:
     client: str
     sent: int = _metric("counter", "Records given to send.")
     acknowledged: int = _metric("counter", "Records that Kafka acknowledged.")
-    failed: int = _metric("counter", "Records that were given up, whatever became of them then.")
+    failed: int = _metric("counter", "Records that were given up; what is parked is not.")
     retried: int = _metric("counter", "Requests that were sent again.")
     retries_left_s: float = _metric("gauge", "Seconds until the oldest record is given up.")
     dropped: int = _metric("counter", "Records given up and dropped, as the policy says.")

@@ -76,6 +76,25 @@ def test_only_keys_of_a_partition_without_a_leader_are_parked_and_come_back_in_o
     _each_key_has_everything_once_and_in_order(kafka, spread, 600)
 
 
+def test_many_parked_records_of_a_dead_partition_do_not_keep_the_others_waiting(
+    kafka: PlannedCluster, spread: str, tmp_path: Path
+) -> None:
+    partition_of = partitions_of_keys(kafka, spread)
+    nobody = {"bootstrap.servers": "127.0.0.1:1", **SETTINGS}
+    with Producer(nobody, giving_up=Park(tmp_path), audit=False) as producer:
+        for number in range(6_000):
+            producer.send(spread, str(number), key=str(number % KEYS))
+    waiting = sum(partition_of[str(number % KEYS)] == 2 for number in range(6_000))
+    assert waiting > 1_000
+    kafka.kill(DEAD)
+    assert wait_until(lambda: kafka.leader_of(spread, 2) == -1, timeout_s=PATIENCE_S)
+    with parking(kafka, tmp_path) as producer:
+        assert wait_until(lambda: producer.metrics.parked == waiting, timeout_s=PATIENCE_S)
+        kafka.restart(DEAD)
+        assert wait_until(lambda: producer.metrics.parked == 0, timeout_s=PATIENCE_S)
+    _each_key_has_everything_once_and_in_order(kafka, spread, 6_000)
+
+
 def test_a_producer_that_ends_meanwhile_leaves_only_keys_of_the_dead_partition_to_the_next(
     kafka: PlannedCluster, spread: str, tmp_path: Path
 ) -> None:

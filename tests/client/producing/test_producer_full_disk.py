@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from reading_back import stored, values_by_key
+from reading_back import new_topic, stored, values_by_key
 
 from lossless.client.errors import Kind, SpoolFull
 from lossless.client.producing.delivery import Delivery
 from lossless.client.producing.giving_up import Park
 from lossless.client.producing.producer import Producer
+from lossless.client.producing.spool import Spool
 from lossless.engines.local.planned import PlannedCluster
 from lossless.engines.waiting import wait_until
+from lossless.errors import Unavailable
 
 IMPATIENT = {
     "delivery.timeout.ms": 600,
@@ -88,7 +90,7 @@ def test_what_does_not_fit_the_disk_fails_and_what_was_parked_before_is_sent_aga
             assert not delivery.parked
             with pytest.raises(SpoolFull, match="could not be parked"):
                 delivery.result(0)
-        assert producer.metrics.parked == 10
+        assert (producer.metrics.parked, producer.metrics.failed) == (10, 10)
         small_disk.make_room()
         after = send(producer, topic, range(20, 30))
         producer.flush()
@@ -107,6 +109,42 @@ def test_close_on_a_full_disk_says_what_was_not_delivered(small_disk: SmallDisk)
     small_disk.fill()
     with pytest.raises(SpoolFull, match="10 records were not delivered: orders, key 'k'"):
         producer.close(0.1)
+
+
+def test_a_start_on_a_full_disk_says_so_and_leaves_what_is_parked(
+    kafka: PlannedCluster, topic: str, small_disk: SmallDisk
+) -> None:
+    with Producer(NOBODY, giving_up=Park(small_disk.spool), audit=False) as producer:
+        send(producer, topic, range(10))
+    small_disk.fill()
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, **IMPATIENT}
+    with pytest.raises(Unavailable, match="cannot be opened for writing") as raised:
+        Producer(settings, giving_up=Park(small_disk.spool), audit=False)
+    assert "what is parked there stays there" in (raised.value.hint or "")
+    small_disk.make_room()
+    with Producer(settings, giving_up=Park(small_disk.spool), audit=False) as producer:
+        assert wait_until(lambda: producer.metrics.parked == 0, timeout_s=60)
+    assert found(kafka, topic) == [*range(10)]
+
+
+def test_a_parked_record_that_is_refused_on_a_full_disk_is_set_aside_once_there_is_room(
+    kafka: PlannedCluster, small_disk: SmallDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = new_topic(kafka.bootstrap_servers, max_message_bytes="6000")
+    with Producer(NOBODY, giving_up=Park(small_disk.spool), audit=False) as producer:
+        producer.send(topic, bytes(9_000), key=b"too large")
+        producer.flush()
+        send(producer, topic, range(1))
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, **IMPATIENT}
+    with Producer(settings, giving_up=Park(small_disk.spool), audit=False) as producer:
+        small_disk.fill()
+        assert wait_until(lambda: "which cannot be noted" in caplog.text, timeout_s=60)
+        small_disk.make_room()
+        assert wait_until(lambda: producer.metrics.parked == 0, timeout_s=60)
+    assert found(kafka, topic) == [0]
+    spool = Spool(small_disk.spool, bytes_max=1 << 20)
+    assert spool.refused == 1
+    spool.close()
 
 
 def test_what_is_acknowledged_while_the_disk_is_full_is_neither_lost_nor_sent_twice(
@@ -134,3 +172,4 @@ def test_what_is_acknowledged_while_the_disk_is_full_is_neither_lost_nor_sent_tw
         assert wait_until(lambda: producer.metrics.parked == 0, timeout_s=60)
         send(producer, topic, range(11, 12))
     assert found(kafka, topic) == [*range(10), 11]
+    assert caplog.text.count("stay parked") == 1  # not at every look

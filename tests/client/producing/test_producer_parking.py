@@ -258,3 +258,17 @@ def test_other_keys_need_not_wait_for_parked_ones(
     spool = Spool(tmp_path, bytes_max=1)
     assert spool.count == 1
     spool.close()
+
+
+def test_close_ends_what_the_serving_thread_left_when_it_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer(NOBODY | {"delivery.timeout.ms": 300_000}, giving_up=Park(tmp_path))
+    delivery = producer.send("orders", b"v", key=b"k")
+    monkeypatch.setattr(producer._parking, "tend", lambda _now: 1 / 0)
+    assert wait_until(lambda: producer.fatal is not None, timeout_s=30)
+    with pytest.raises(NotDelivered, match="ended before the record was acknowledged"):
+        producer.close()
+    assert delivery.done
+    producer.close()  # does nothing
+    Spool(tmp_path, bytes_max=1).close()  # nobody owns it any more

@@ -19,7 +19,6 @@ from lossless.client.producing.giving_up import (
     DeadLetter,
     Drop,
     GivingUp,
-    Park,
     dead_letter_headers,
 )
 from lossless.client.producing.parking import Parking
@@ -72,18 +71,18 @@ class Failing:
         return error
 
     def give_up(self, delivery: Delivery, record: Record, error: ClientError) -> None:
-        self._metrics.failed += 1
         policy = self._policy
         handled = self._is_transactional  # the transaction as a whole fails, which is raised
-        if isinstance(policy, Park) and self._parking is not None:
-            if error.kind is not Kind.PERMANENT:
-                try:
-                    self._parking.park(record, delivery)
-                    return
-                except SpoolFull as full:
-                    full.__cause__ = error
-                    error = full
-        elif isinstance(policy, DeadLetter):
+        parking = self._parking if error.kind is not Kind.PERMANENT else None
+        if parking is not None:
+            try:
+                parking.park(record, delivery)
+                return
+            except SpoolFull as full:
+                full.__cause__ = error
+                error = full
+        self._metrics.failed += 1
+        if isinstance(policy, DeadLetter):
             if not self._is_ending and error.kind is not Kind.FATAL:
                 delivery.give_up(error)
                 self._unsent[delivery.number] = (delivery, record, error)

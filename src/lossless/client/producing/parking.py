@@ -9,9 +9,10 @@ The promise: a later record of a key never overtakes a parked one. The rules tha
   takes socket.timeout.ms at most. Holding ends when nothing is outstanding any more.
 - A *lane* is the records of one topic, partition asked for and key. As long as a lane has rows in
   the spool, its new records go there too. Other lanes are free.
-- Rows are sent again in order. When one fails, nothing more is sent until every other one in flight
-  is decided; then it starts again from the first row. So a row is only in flight behind those
-  before it.
+- Rows are sent again in order, a thousand at a time; more while these do not move, for a partition
+  without a leader must not keep the others waiting. When one fails, nothing more is sent until
+  every other one in flight is decided; then it starts again from the first row. So a row is only
+  in flight behind those before it.
 - A row is removed when it is acknowledged, and its lane is free only after that is on the disk.
 
 The gate makes "is this lane free?" and "give it to librdkafka" one step; holding begins under it.
@@ -23,6 +24,7 @@ import itertools
 import logging
 import sqlite3
 import threading
+import time
 import weakref
 from collections import Counter, deque
 from functools import partial
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("lossless.client.producer")
 
 REPLAYED_AT_ONCE_MAX = 1_000
+REPLAYED_MAX = 50_000  # also if what was sent again does not move
+MOVES_S = 0.2
 REPLAY_AGAIN_S = 1.0
 UNCOMMITTED_MAX = 10_000
 STUCK_S = 3.0  # without an acknowledgement: the cluster takes nothing
@@ -79,7 +83,9 @@ class Parking:
         self._cursor = 0
         self._in_order = True  # nothing failed since the cursor was at the first row
         self._replay_at = 0.0
+        self._replayed_at = 0.0  # when rows were last sent again
         self._moved_at = 0.0  # when the last row was acknowledged
+        self._stays = False  # what is acknowledged, since it cannot be removed
         self._ending = False
         if spool.count:
             logger.info("%d records parked in %s are sent again", spool.count, spool.folder)
@@ -225,10 +231,14 @@ class Parking:
                 return
             self._in_order = True
             self._cursor = 0
-        room = REPLAYED_AT_ONCE_MAX - len(self._replaying)
-        if room < REPLAYED_AT_ONCE_MAX // 2 or not self._spool.count:
+        if not self._spool.count:
             return
-        for row in self._spool.after(self._cursor, room):
+        if len(self._replaying) > REPLAYED_AT_ONCE_MAX // 2:
+            moves = now - max(self._replayed_at, self._moved_at) < MOVES_S
+            if moves or len(self._replaying) > REPLAYED_MAX:
+                return
+        self._replayed_at = now
+        for row in self._spool.after(self._cursor, REPLAYED_AT_ONCE_MAX):
             if not self._send_again(row, now):
                 return
             self._cursor = row.place
@@ -274,8 +284,16 @@ class Parking:
         if error.kind is not Kind.PERMANENT:
             self._in_order = False  # it stays where it is
             return
+        try:
+            self._spool.refuse(row, error.what)
+        except sqlite3.Error as failure:  # then it is refused again, until there is room to say so
+            self._in_order = False
+            self._replay_at = time.monotonic() + REPLAY_AGAIN_S
+            logger.error(
+                "a parked record is refused, which cannot be noted: %s: %s", failure, error
+            )
+            return
         logger.error("a parked record is refused and kept in %s: %s", self._spool.folder, error)
-        self._spool.refuse(row, error.what)
         self._free([row])
         self._metrics.failed += 1
         delivery = self._waiting.pop(row.place, None)
@@ -288,9 +306,16 @@ class Parking:
         if self._acknowledged:
             try:
                 self._spool.remove(self._acknowledged)
-            except sqlite3.Error:
-                logger.exception("acknowledged records stay parked in %s", self._spool.folder)
+            except sqlite3.Error as failure:
+                if not self._stays:
+                    self._stays = True
+                    logger.error(
+                        "acknowledged records stay parked in %s until it can be written again: %s",
+                        self._spool.folder,
+                        failure,
+                    )
                 return False
+            self._stays = False
             rows, self._acknowledged = self._acknowledged, []
             self._free(rows)
         return True

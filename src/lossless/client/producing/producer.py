@@ -130,6 +130,7 @@ class Producer:
         self._refusal: tuple[str, str] | None = None  # why nothing can be sent any more
         self._fatal: ClientError | None = None
         self._closing = threading.Lock()
+        self._is_ended = False
         self._counting = threading.Lock()  # of what was acknowledged, by one thread at a time
         self._deliveries = Deliveries(self._on_failure)
         self._numbers = self._deliveries.numbers
@@ -477,7 +478,7 @@ class Producer:
         the first few by topic and key. Closing again does nothing.
         """
         with self._closing:
-            if self._serving.is_over:
+            if self._is_ended:
                 return
             if self._refusal is None:
                 self._refuse("the producer is closed", "make a new one")
@@ -511,6 +512,7 @@ class Producer:
             logger.error("while the producer was closed because of %r: %s", error, also)
 
     def _end(self) -> None:
+        self._is_ended = True
         self._serving.end()
         for delivery in list(self._deliveries.outstanding.values()):
             self._deliveries.failed(

@@ -206,6 +206,12 @@ def _open(file: Path) -> sqlite3.Connection:
             database.executescript(_TABLES)
             database.execute(f"PRAGMA user_version = {VERSION}")
         _flush_folder(file.parent)
+    except sqlite3.OperationalError as error:
+        database.close()
+        raise Unavailable(
+            f"{file} cannot be opened for writing: {error}",
+            hint="look whether the disk is full or read-only; what is parked there stays there",
+        ) from error
     except sqlite3.DatabaseError as error:
         database.close()
         raise BadInput(f"{file} is no spool: {error}", hint="choose another folder") from error
