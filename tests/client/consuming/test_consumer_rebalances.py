@@ -180,7 +180,7 @@ def test_errors_of_hooks_reach_the_loop(kafka: Kafka) -> None:
     assert kafka.committed()[0] < 0
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_a_partition_that_went_away_paused_is_read_when_it_comes_back(
     kafka: Kafka, protocol: dict[str, Any], workers: int
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from lossless.client.producing.spool import Spool
 from lossless.engines.local.planned import PlannedCluster
 from lossless.engines.waiting import wait_until
 from lossless.errors import Unavailable
+from small_disk import SmallDisk, mounted
 
 IMPATIENT = {
     "delivery.timeout.ms": 600,
@@ -30,33 +29,10 @@ NOBODY = {"bootstrap.servers": "127.0.0.1:1", **IMPATIENT}
 DISK = "4m"
 
 
-class SmallDisk:
-    def __init__(self, place: Path) -> None:
-        self.spool = place / "spool"
-        self._filling = place / "filling"
-
-    def fill(self) -> None:
-        """Until nothing more fits."""
-        with self._filling.open("wb", buffering=0) as opened, contextlib.suppress(OSError):
-            while True:
-                opened.write(bytes(4096))
-
-    def make_room(self) -> None:
-        self._filling.unlink()
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    mounted = _run("mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(tmp_path))
-    assert mounted.returncode == 0, f"a small disk has to be mounted: {mounted.stderr.strip()}"
-    try:
-        yield SmallDisk(tmp_path)
-    finally:
-        _run("umount", "--lazy", str(tmp_path))
-
-
-def _run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    with mounted(tmp_path / "disk", DISK) as disk:
+        yield disk
 
 
 def send(producer: Producer, topic: str, numbers: range) -> list[Delivery]:
@@ -72,7 +48,7 @@ def found(kafka: PlannedCluster, topic: str) -> list[int]:
 def test_what_does_not_fit_the_disk_fails_and_what_was_parked_before_is_sent_again(
     kafka: PlannedCluster, topic: str, small_disk: SmallDisk
 ) -> None:
-    with Producer(NOBODY, giving_up=Park(small_disk.spool), audit=False) as producer:
+    with Producer(NOBODY, giving_up=Park(small_disk.place), audit=False) as producer:
         before = send(producer, topic, range(10))
         producer.flush()
         small_disk.fill()
@@ -80,7 +56,7 @@ def test_what_does_not_fit_the_disk_fails_and_what_was_parked_before_is_sent_aga
         with pytest.raises(SpoolFull, match="10 records were not delivered") as raised:
             producer.flush()
         assert f"{topic}, key 'k'" in str(raised.value)
-        assert f"could not be parked in {small_disk.spool}" in str(raised.value)
+        assert f"could not be parked in {small_disk.place}" in str(raised.value)
         assert "full" in str(raised.value.__cause__)
         assert (raised.value.kind, raised.value.hint) == (
             Kind.RETRIABLE,
@@ -96,7 +72,7 @@ def test_what_does_not_fit_the_disk_fails_and_what_was_parked_before_is_sent_aga
         producer.flush()
         assert all(delivery.parked for delivery in before + after)
     settings = {"bootstrap.servers": kafka.bootstrap_servers, **IMPATIENT}
-    with Producer(settings, giving_up=Park(small_disk.spool), audit=False) as producer:
+    with Producer(settings, giving_up=Park(small_disk.place), audit=False) as producer:
         assert producer.metrics.parked == 20
         assert wait_until(lambda: producer.metrics.parked == 0, timeout_s=60)
     assert found(kafka, topic) == [*range(10), *range(20, 30)]
@@ -104,7 +80,7 @@ def test_what_does_not_fit_the_disk_fails_and_what_was_parked_before_is_sent_aga
 
 def test_close_on_a_full_disk_says_what_was_not_delivered(small_disk: SmallDisk) -> None:
     slow = {**NOBODY, "delivery.timeout.ms": 300_000}
-    producer = Producer(slow, giving_up=Park(small_disk.spool), audit=False)
+    producer = Producer(slow, giving_up=Park(small_disk.place), audit=False)
     send(producer, "orders", range(10))
     small_disk.fill()
     with pytest.raises(SpoolFull, match="10 records were not delivered: orders, key 'k'"):
@@ -114,15 +90,15 @@ def test_close_on_a_full_disk_says_what_was_not_delivered(small_disk: SmallDisk)
 def test_a_start_on_a_full_disk_says_so_and_leaves_what_is_parked(
     kafka: PlannedCluster, topic: str, small_disk: SmallDisk
 ) -> None:
-    with Producer(NOBODY, giving_up=Park(small_disk.spool), audit=False) as producer:
+    with Producer(NOBODY, giving_up=Park(small_disk.place), audit=False) as producer:
         send(producer, topic, range(10))
     small_disk.fill()
     settings = {"bootstrap.servers": kafka.bootstrap_servers, **IMPATIENT}
     with pytest.raises(Unavailable, match="cannot be opened for writing") as raised:
-        Producer(settings, giving_up=Park(small_disk.spool), audit=False)
+        Producer(settings, giving_up=Park(small_disk.place), audit=False)
     assert "what is parked there stays there" in (raised.value.hint or "")
     small_disk.make_room()
-    with Producer(settings, giving_up=Park(small_disk.spool), audit=False) as producer:
+    with Producer(settings, giving_up=Park(small_disk.place), audit=False) as producer:
         assert wait_until(lambda: producer.metrics.parked == 0, timeout_s=60)
     assert found(kafka, topic) == [*range(10)]
 
@@ -131,18 +107,18 @@ def test_a_parked_record_that_is_refused_on_a_full_disk_is_set_aside_once_there_
     kafka: PlannedCluster, small_disk: SmallDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = new_topic(kafka.bootstrap_servers, max_message_bytes="6000")
-    with Producer(NOBODY, giving_up=Park(small_disk.spool), audit=False) as producer:
+    with Producer(NOBODY, giving_up=Park(small_disk.place), audit=False) as producer:
         producer.send(topic, bytes(9_000), key=b"too large")
         producer.flush()
         send(producer, topic, range(1))
     settings = {"bootstrap.servers": kafka.bootstrap_servers, **IMPATIENT}
-    with Producer(settings, giving_up=Park(small_disk.spool), audit=False) as producer:
+    with Producer(settings, giving_up=Park(small_disk.place), audit=False) as producer:
         small_disk.fill()
         assert wait_until(lambda: "which cannot be noted" in caplog.text, timeout_s=60)
         small_disk.make_room()
         assert wait_until(lambda: producer.metrics.parked == 0, timeout_s=60)
     assert found(kafka, topic) == [0]
-    spool = Spool(small_disk.spool, bytes_max=1 << 20)
+    spool = Spool(small_disk.place, bytes_max=1 << 20)
     assert spool.refused == 1
     spool.close()
 
@@ -156,7 +132,7 @@ def test_what_is_acknowledged_while_the_disk_is_full_is_neither_lost_nor_sent_tw
 ) -> None:
     """Taking a record out of the spool needs room too."""
     settings = {"bootstrap.servers": kafka.bootstrap_servers, **IMPATIENT}
-    with Producer(settings, giving_up=Park(small_disk.spool), audit=False) as producer:
+    with Producer(settings, giving_up=Park(small_disk.place), audit=False) as producer:
         sent = send(producer, topic, range(10))
         producer.flush()
         assert all(delivery.parked for delivery in sent)

@@ -25,7 +25,7 @@ logger = logging.getLogger("lossless.client.producer")
 
 POLL_S = 0.1
 POLL_WHEN_BUSY_S = 0.01
-STAND_BACK_S = 0.005  # while threads that send hear the answers
+STAND_BACK_S = 0.02  # while threads that send hear the answers
 
 
 class Serving(threading.Thread):
