@@ -82,9 +82,9 @@ def test_many_parked_records_of_a_dead_partition_do_not_keep_the_others_waiting(
     partition_of = partitions_of_keys(kafka, spread)
     nobody = {"bootstrap.servers": "127.0.0.1:1", **SETTINGS}
     with Producer(nobody, giving_up=Park(tmp_path), audit=False) as producer:
-        for number in range(6_000):
+        for number in range(3_600):
             producer.send(spread, str(number), key=str(number % KEYS))
-    waiting = sum(partition_of[str(number % KEYS)] == 2 for number in range(6_000))
+    waiting = sum(partition_of[str(number % KEYS)] == 2 for number in range(3_600))
     assert waiting > 1_000
     kafka.kill(DEAD)
     assert wait_until(lambda: kafka.leader_of(spread, 2) == -1, timeout_s=PATIENCE_S)
@@ -92,7 +92,7 @@ def test_many_parked_records_of_a_dead_partition_do_not_keep_the_others_waiting(
         assert wait_until(lambda: producer.metrics.parked == waiting, timeout_s=PATIENCE_S)
         kafka.restart(DEAD)
         assert wait_until(lambda: producer.metrics.parked == 0, timeout_s=PATIENCE_S)
-    _each_key_has_everything_once_and_in_order(kafka, spread, 6_000)
+    _each_key_has_everything_once_and_in_order(kafka, spread, 3_600)
 
 
 def test_a_producer_that_ends_meanwhile_leaves_only_keys_of_the_dead_partition_to_the_next(

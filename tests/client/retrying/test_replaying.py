@@ -339,6 +339,7 @@ def test_letters_that_come_while_others_are_read_are_left_to_the_next_time(serve
         "fetch.message.max.bytes": 2_000,
         "queued.min.messages": 1,
         "queued.max.messages.kbytes": 1,
+        "fetch.queue.backoff.ms": 20,  # a second if nothing is said
     }
     found: list[DeadLetter | End] = []
     with LetterReader(settings, topic, group="reading") as reader:
