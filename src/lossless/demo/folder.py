@@ -93,7 +93,9 @@ class DemoFolder:
             "spark.sql.shuffle.partitions": "2",
             "spark.local.dir": str(self.scratch),
             "spark.sql.warehouse.dir": str(self.scratch / "spark-warehouse"),
-            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.scratch} -XX:-UsePerfData",
+            # Drivers that live for half a minute: optimising their code takes longer than it saves.
+            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.scratch} -XX:-UsePerfData"
+            " -XX:TieredStopAtLevel=1",
         }
 
     def driver_environment(self, crash_points: str) -> dict[str, str]:
