@@ -13,7 +13,7 @@ import pytest
 
 from claims.observing import Seen as Careless
 from claims.observing import led_by, messages_of, topic_of
-from client.claims.client_claim import ENGINES, NOTHING, Fault, client_claim
+from client.claims.client_claim import NOTHING, Fault, client_claim
 from client.claims.client_clusters import (
     CONTROLLER,
     reachable,
@@ -251,7 +251,6 @@ def test_what_its_topic_does_not_take_is_acknowledged_as_a_dead_letter(
     provoked="the only replica is killed, a producer in a process of its own sends until its spool "
     "is full, and is killed; the replica returns, and another producer takes the spool over",
     shows={"the next start": NOTHING},
-    often=ENGINES,
 )
 def test_what_a_killed_producer_had_parked_is_delivered_in_order_by_the_next_one(
     kafka: PlannedCluster, tmp_path: Path

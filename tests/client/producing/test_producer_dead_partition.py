@@ -95,6 +95,7 @@ def test_many_parked_records_of_a_dead_partition_do_not_keep_the_others_waiting(
     _each_key_has_everything_once_and_in_order(kafka, spread, 3_600)
 
 
+@pytest.mark.full
 def test_a_producer_that_ends_meanwhile_leaves_only_keys_of_the_dead_partition_to_the_next(
     kafka: PlannedCluster, spread: str, tmp_path: Path
 ) -> None:
