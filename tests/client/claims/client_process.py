@@ -107,10 +107,12 @@ class ClientProcess:
         self._process.wait()
 
     def end(self, timeout_s: float = WAIT_S_MAX) -> None:
-        """In order."""
+        """In order, and therefore not before it knows what a signal means."""
+        self.wait_to_say("ready")
         if self.is_alive:
             self._process.terminate()
-        assert self._process.wait(timeout_s) == 0, f"{self.name} failed:\n{self.errors}"
+        code = self._process.wait(timeout_s)
+        assert code == 0, f"{self.name} ended with {code}:\n{self.errors}"
 
     def stacks(self) -> str:
         """Where each of its threads is, after all that it has said."""
@@ -259,6 +261,7 @@ def consume(what: dict[str, Any], journal: Journal) -> None:
         **options,
     )
     signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+    journal.say("ready")
     try:
         with consumer:
             consumer.run(Handling(what, journal, reading, store))
@@ -316,6 +319,7 @@ def send_for_ever(what: dict[str, Any], journal: Journal) -> None:
 
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
+    journal.say("ready")
     name, topic, partitions = what["name"], what["topic"], what["partitions"]
 
     def on_delivery(value: str, at: str) -> Callable[[Any], None]:
