@@ -205,7 +205,7 @@ def test_a_follower_of_a_compacted_leader_finds_everything_again(store: MemorySt
     compact(leader)
     follower = opened(store, CONFIG)
     for batch in leader.batches():
-        follower.append_from_leader(batch)
+        follower.append_from_leader([batch])
     assert list(follower.batches()) == list(leader.batches())
     assert list(opened(store, CONFIG).batches()) == list(leader.batches())
 

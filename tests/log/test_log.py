@@ -15,7 +15,7 @@ from lossless.log.leader_epochs import EpochEnd
 from lossless.log.log import Appended, Log, LogConfig, OffsetOutOfRange, UnexpectedOffset
 from lossless.log.memory import MemoryStore
 from lossless.log.producers import Duplicate, Refusal
-from lossless.log.segment import OFFSETS_MAX
+from lossless.log.segment import OFFSETS_MAX, file_name
 from lossless.log.store import StoreFailed
 
 
@@ -61,11 +61,57 @@ def test_a_follower_takes_what_the_leader_has(log: Log) -> None:
     fill(leader, 3, leader_epoch=1)
     fill(leader, 2, leader_epoch=4)
     for one in leader.batches():
-        log.append_from_leader(one)
+        log.append_from_leader([one])
     assert list(log.batches()) == list(leader.batches())
     assert log.latest_epoch == 4
-    with pytest.raises(UnexpectedOffset, match="batch 0 came, and the log ends at 5"):
-        log.append_from_leader(next(leader.batches()))
+    with pytest.raises(UnexpectedOffset, match="batch 0 came where 5 should"):
+        log.append_from_leader([next(leader.batches())])
+
+
+def test_a_follower_takes_many_batches_at_once(log: Log) -> None:
+    """Over the ends of segments and of epochs: whatever comes together is what came one by one."""
+    leader = opened(MemoryStore())
+    for epoch in (1, 1, 4, 5):
+        fill(leader, 5, leader_epoch=epoch)
+    batches = list(leader.batches())
+    log.append_from_leader(batches[:3])
+    log.append_from_leader(batches[3:])
+    assert list(log.batches()) == batches
+    assert log.segment_base_offsets == leader.segment_base_offsets
+    assert [log.end_of_epoch(epoch) for epoch in (1, 4, 5)] == [
+        leader.end_of_epoch(epoch) for epoch in (1, 4, 5)
+    ]
+
+
+def test_of_batches_in_disorder_nothing_is_taken(log: Log) -> None:
+    leader = opened(MemoryStore())
+    fill(leader, 3)
+    first, second, third = leader.batches()
+    with pytest.raises(UnexpectedOffset, match="batch 1 came where 3 should"):
+        log.append_from_leader([first, third, second])
+    assert list(log.batches()) == []
+
+
+class CountingStore(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.appended: list[str] = []
+
+    def append(self, name: str, data: bytes) -> None:
+        self.appended.append(name)
+        super().append(name, data)
+
+
+def test_what_fits_together_is_written_together() -> None:
+    leader = opened(MemoryStore(), LogConfig())
+    fill(leader, 8)
+    first, *others = leader.batches()
+    store = CountingStore()
+    follower = opened(store, LogConfig())
+    follower.append_from_leader([first])
+    follower.append_from_leader(others)
+    assert store.appended.count(file_name(0, ".log")) == 2
+    assert list(follower.batches()) == [first, *others]
 
 
 def test_what_was_sent_twice_is_stored_once(log: Log) -> None:
@@ -173,9 +219,8 @@ def test_records_that_are_old_already_are_not_cut_to_pieces(store: MemoryStore) 
 
 def test_a_segment_is_closed_when_its_offsets_exceed_its_index(log: Log) -> None:
     leader = batch().placed(0, 0)
-    log.append_from_leader(leader)
-    log.append_from_leader(leader.placed(OFFSETS_MAX, 0))
-    log.append_from_leader(leader.placed(OFFSETS_MAX + 1, 0))
+    log.append_from_leader([leader])
+    log.append_from_leader([leader.placed(OFFSETS_MAX, 0), leader.placed(OFFSETS_MAX + 1, 0)])
     assert log.segment_base_offsets == [0, OFFSETS_MAX + 1]
 
 

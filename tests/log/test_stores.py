@@ -83,6 +83,14 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         FileStore(tmp_path / "file")
 
 
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    (tmp_path / "a").mkdir()
+    with pytest.raises(StoreFailed, match="a: Is a directory"):
+        store.read("a", 0, 1)
+    store.close()
+
+
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     store.replace("a", b"old")

@@ -73,7 +73,8 @@ class FaultyStore(FileStore):
         self._faults = faults
 
     def append(self, name: str, data: bytes) -> None:
-        self._suffer(name)
+        if self._faults.disk_is_full or self._faults.disk_delay_ms:
+            self._suffer(name)
         super().append(name, data)
 
     def flush(self, name: str) -> None:

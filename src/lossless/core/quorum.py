@@ -561,8 +561,8 @@ class Quorum:
             except CorruptBatch:
                 self._back_off(source, request, now_ms)
                 return
-            for batch in batches:
-                self._log.append_from_leader(batch)
+            if batches:
+                self._log.append_from_leader(batches)
                 self._must_flush = True
             committed = min(answer.high_watermark, self._log.log_end_offset)
             self.high_watermark = max(self.high_watermark, committed)

@@ -588,11 +588,12 @@ class Replica:
             batches = parse_all(fetched.data)
         except CorruptBatch:
             return False
-        for batch in batches:
-            if batch.base_offset < self.log.log_end_offset == self.log.log_start_offset:
+        if batches:
+            first = batches[0].base_offset
+            if first < self.log.log_end_offset == self.log.log_start_offset:
                 # The leader's log begins within a batch, which came as a whole.
-                self.log.start_anew(batch.base_offset)
-            self.log.append_from_leader(batch)
+                self.log.start_anew(first)
+            self.log.append_from_leader(batches)
         if fetched.data and self.config.flush_before_ack:
             self.log.flush()
         self._is_new_follower = False

@@ -167,7 +167,7 @@ class Batch(NamedTuple):
         """The same batch at another place. The checksum does not cover the place."""
         place = _PLACE.pack(base_offset, self.length, leader_epoch)
         data = b"".join((place, memoryview(self.data)[_PLACE.size :]))  # copied once
-        return self._replace(base_offset=base_offset, leader_epoch=leader_epoch, data=data)
+        return _batch(Batch, (base_offset, self.length, leader_epoch, *self[3:-1], data))
 
     def with_log_append_time(self, now_ms: int) -> Batch:
         """The same batch as of now. Consumers give every record the batch's own time."""
@@ -225,6 +225,9 @@ class Batch(NamedTuple):
         return Marker(MarkerKind(kind), coordinator_epoch)
 
 
+_batch = tuple.__new__  # as Batch._make, without a call in between: one for every batch
+
+
 def parse(data: bytes, position: int = 0) -> Batch:
     """The batch at `position`, its checksum compared. CorruptBatch if there is none."""
     if len(data) - position < HEADER_SIZE:
@@ -239,7 +242,7 @@ def parse(data: bytes, position: int = 0) -> Batch:
     if crc32c(memoryview(data)[position + _CHECKED_FROM : end]) != checksum:
         raise CorruptBatch(f"the checksum of batch {fields[0]} is wrong")
     whole = data if position == 0 and end == len(data) else bytes(data[position:end])
-    return Batch._make((*fields, whole))
+    return _batch(Batch, (*fields, whole))
 
 
 def require_whole(data: bytes) -> None:

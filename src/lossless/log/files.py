@@ -49,17 +49,21 @@ class FileStore:
             return 0 if descriptor is None else os.fstat(descriptor).st_size
 
     def read(self, name: str, position: int, size: int) -> bytes:
-        with _Refusals(name):
+        try:
             descriptor = self._descriptor(name, create=False)
             return b"" if descriptor is None else os.pread(descriptor, size, position)
+        except OSError as error:
+            raise _refused(name, error) from error
 
     def append(self, name: str, data: bytes) -> None:
-        with _Refusals(name):
+        try:
             descriptor = self._descriptor(name, create=True)
             assert descriptor is not None
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
+            written = os.write(descriptor, data)
+            while written < len(data):
+                written += os.write(descriptor, memoryview(data)[written:])
+        except OSError as error:
+            raise _refused(name, error) from error
 
     def flush(self, name: str) -> None:
         with _Refusals(name):
@@ -194,9 +198,13 @@ def _flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def _refused(what: str, error: OSError) -> StoreFailed:
+    return StoreFailed(f"{what}: {error.strerror or error}")
+
+
 class _Refusals:
-    """What the system refuses is a StoreFailed that says so. No generator: around every write, one
-    would take longer than what it does."""
+    """What the system refuses is a StoreFailed that says so. Around reads and appends, of which
+    there are many, even this would take as long as what it does."""
 
     __slots__ = ("_what",)
 
@@ -207,4 +215,4 @@ class _Refusals:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, OSError):
-            raise StoreFailed(f"{self._what}: {error.strerror or error}") from error
+            raise _refused(self._what, error) from error

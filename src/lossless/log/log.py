@@ -37,7 +37,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -172,12 +172,12 @@ class Log:
         if self.config.log_append_time:
             batch = batch.with_log_append_time(now_ms)
         placed = batch.placed(self.log_end_offset, leader_epoch)
-        self._write(placed)
+        self._write((placed,))
         return Appended(placed.base_offset, placed.last_offset)
 
     def append_decided(self, batch: Batch, *, leader_epoch: int) -> None:
         """As the leader, what its own coordinator wrote: nothing about it is in doubt."""
-        self._write(batch.placed(self.log_end_offset, leader_epoch))
+        self._write((batch.placed(self.log_end_offset, leader_epoch),))
 
     def append_marker(
         self,
@@ -199,25 +199,46 @@ class Log:
             producer_id=producer_id,
             producer_epoch=producer_epoch,
         ).placed(self.log_end_offset, leader_epoch)
-        self._write(batch)
+        self._write((batch,))
         return Appended(batch.base_offset, batch.last_offset)
 
-    def append_from_leader(self, batch: Batch) -> Appended:
+    def append_from_leader(self, batches: Sequence[Batch]) -> None:
         """As a follower: what the leader has decided is not questioned, but for its place."""
-        if batch.base_offset < self.log_end_offset:
-            raise UnexpectedOffset(
-                f"batch {batch.base_offset} came, and the log ends at {self.log_end_offset}"
-            )
-        self._write(batch)
-        return Appended(batch.base_offset, batch.last_offset)
+        end = self.log_end_offset
+        for batch in batches:
+            if batch.base_offset < end:
+                raise UnexpectedOffset(f"batch {batch.base_offset} came where {end} should")
+            end = batch.next_offset
+        if len(batches) > 1 and self._fit(batches):
+            self._write(batches)
+        else:
+            for batch in batches:
+                self._write((batch,))
 
-    def _write(self, batch: Batch) -> None:
-        self._roll_if_due(batch)
-        if self._epochs.assign(batch.leader_epoch, batch.base_offset):
+    def _fit(self, batches: Sequence[Batch]) -> bool:
+        """Whether they are of the latest epoch, and the active segment is for all of them."""
+        epoch, size = self._epochs.latest, 0
+        for batch in batches:
+            if batch.leader_epoch != epoch or self._is_roll_due(batch, size):
+                return False
+            size += len(batch.data)
+        return self._segments[-1].size > 0  # else the first one decides how old the segment is
+
+    def _write(self, batches: Sequence[Batch]) -> None:
+        """One, or several that fit."""
+        first = batches[0]
+        if self._is_roll_due(first):
+            # A leader's compaction leaves gaps between batches; between segments they would look as
+            # if a crash had made them.
+            self._roll(self.log_end_offset)
+        if self._epochs.assign(first.leader_epoch, first.base_offset):
             self._store.replace(EPOCHS, self._epochs.encode())
-        self._segments[-1].append(batch)
-        self._apply(batch, self._segments[-1])
-        self._unflushed_bytes += len(batch.data)
+        active = self._segments[-1]
+        before = active.size
+        active.append(batches)
+        for batch in batches:
+            self._apply(batch, active)
+        self._unflushed_bytes += active.size - before
         if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
             self._flush_later()
 
@@ -238,16 +259,15 @@ class Log:
                 )
             )
 
-    def _roll_if_due(self, batch: Batch) -> None:
+    def _is_roll_due(self, batch: Batch, before: int = 0) -> bool:
+        """For a batch that comes after so many bytes that are not written yet."""
         active = self._segments[-1]
         # By the records' own times, as in Kafka: what is old already is not cut to pieces.
-        is_old = _is_older(
+        return _is_older(
             active.first_timestamp_ms, batch.max_timestamp_ms, self.config.segment_ms
+        ) or active.is_full_for(
+            before + len(batch.data), batch.last_offset, self.config.segment_bytes
         )
-        if is_old or active.is_full_for(batch, self.config.segment_bytes):
-            # A leader's compaction leaves gaps between batches; between segments they would look as
-            # if a crash had made them.
-            self._roll(self.log_end_offset)
 
     def _roll(self, base_offset: int) -> None:
         self._take_snapshot()
@@ -263,11 +283,13 @@ class Log:
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
         active = self._segments[-1]
-        with self._watched():
+        try:
             for segment in self._segments_from(offset):
                 is_closed = segment is not active
                 if found := segment.read(offset, end_offset, bytes_max, is_checked=is_closed):
                     return found
+        except CorruptBatch as error:
+            raise self._damaged(error) from error
         return b""
 
     def batches(self, offset: int = 0) -> Iterator[Batch]:
@@ -480,8 +502,11 @@ class Log:
         except DamagedLog:
             raise
         except CorruptBatch as error:
-            self._store.replace(DAMAGED, str(error).encode())
-            raise DamagedLog(f"{self._store}: {error}") from error
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: CorruptBatch) -> DamagedLog:
+        self._store.replace(DAMAGED, str(error).encode())
+        return DamagedLog(f"{self._store}: {error}")
 
     # Opening
 

@@ -24,6 +24,7 @@ from crc32c import crc32c
 
 from lossless.log.batch import (
     NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
     NO_SEQUENCE,
     SEQUENCE_MAX,
     Batch,
@@ -166,11 +167,11 @@ class Producers:
         if batch.is_control:
             marker = batch.marker()
             return None if marker is None else self._apply_marker(batch, marker)
-        if batch.has_producer:
+        if batch.producer_id != NO_PRODUCER_ID:
             known = self._known(batch.producer_id)
             known.continue_as(batch.producer_epoch)
             known.last_timestamp_ms = batch.max_timestamp_ms
-            if batch.has_sequence:
+            if batch.base_sequence != NO_SEQUENCE:
                 known.batches.append(_sent(batch))
             if batch.is_transactional and known.transaction_first_offset is None:
                 known.transaction_first_offset = batch.base_offset

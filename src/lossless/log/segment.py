@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import chain, dropwhile, takewhile
+from itertools import chain, dropwhile
 from typing import NamedTuple
 
 from lossless.log.batch import (
@@ -185,23 +185,26 @@ class Segment:
 
     # Writing
 
-    def append(self, batch: Batch) -> None:
-        self._store.append(self._name, batch.data)
-        self._note(batch)
+    def append(self, batches: Sequence[Batch]) -> None:
+        """All in one piece: a system call costs more than a batch does."""
+        self._store.append(self._name, b"".join([batch.data for batch in batches]))
+        for batch in batches:
+            self._note(batch)
 
     def _note(self, batch: Batch) -> None:
         """Takes note of a batch at the end of the file, in the indexes too where one is due."""
+        size, last_offset = len(batch.data), batch.last_offset
         if self.first_timestamp_ms == NO_TIMESTAMP:
             self.first_timestamp_ms = batch.max_timestamp_ms
         self._note_time(batch)
         if self._unindexed_bytes > self._index_interval_bytes:
-            self._offsets.append(batch.last_offset, self.size)
+            self._offsets.append(last_offset, self.size)
             self._times.append(self.max_timestamp_ms, self._max_timestamp_offset)
             self._unindexed_bytes = 0
-        self._unindexed_bytes += len(batch.data)
-        self._recent.append(Place(self.size, len(batch.data), batch.last_offset))
-        self.size += len(batch.data)
-        self.next_offset = batch.next_offset
+        self._unindexed_bytes += size
+        self._recent.append(Place(self.size, size, last_offset))
+        self.size += size
+        self.next_offset = last_offset + 1
 
     def _note_time(self, batch: Batch) -> None:
         if batch.max_timestamp_ms > self.max_timestamp_ms:
@@ -259,10 +262,9 @@ class Segment:
         for name in self.names:
             self._store.remove(name)
 
-    def is_full_for(self, batch: Batch, bytes_max: int) -> bool:
+    def is_full_for(self, size: int, last_offset: int, bytes_max: int) -> bool:
         return self.size > 0 and (
-            self.size + len(batch.data) > bytes_max
-            or batch.last_offset - self.base_offset > OFFSETS_MAX
+            self.size + size > bytes_max or last_offset - self.base_offset > OFFSETS_MAX
         )
 
     # Reading
@@ -330,7 +332,9 @@ class Segment:
         """From the first batch that does not end before `offset`."""
         recent = self._recent
         if recent and recent[0].last_offset < offset:
-            asked = list(takewhile(lambda place: place.last_offset >= offset, reversed(recent)))
+            asked: list[Place] = []
+            while recent[-1 - len(asked)].last_offset >= offset:
+                asked.append(recent[-1 - len(asked)])
             return reversed(asked)
         start = self._offsets.floor(offset)
         places = self._places(start)
