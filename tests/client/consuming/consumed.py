@@ -10,6 +10,7 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka import Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from lossless.client.consuming import Consumer
 from lossless.engines.waiting import wait_until
@@ -78,6 +79,12 @@ class Kafka:
             return found
         finally:
             asking.close()
+
+    def assigned(self) -> list[int]:
+        """How many partitions each member of the group has."""
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        group = admin.describe_consumer_groups([self.group])[self.group].result(PATIENCE_S)
+        return [len(member.assignment.topic_partitions) for member in group.members]
 
     def commit(self, *offsets: TopicPartition) -> None:
         committing = confluent_kafka.Consumer(

@@ -85,6 +85,38 @@ def test_state_is_loaded_before_the_first_record_and_dropped_after_the_last_comm
     assert not loaded
 
 
+def test_what_the_group_gives_to_a_member_that_leaves_is_not_begun(
+    kafka: Kafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other member leaves at the same time, so that this one is to have everything."""
+    settings = PROTOCOLS["consumer"]
+    kafka.make_topic(partitions=2)
+    is_leaving = threading.Event()
+    given: list[int] = []
+
+    def on_revoked(_: list[TopicPartition]) -> None:
+        if is_leaving.is_set():
+            other.close()
+            eventually(lambda: kafka.assigned() == [2])
+
+    leaving = running_member(
+        kafka,
+        Seen(),
+        settings=settings,
+        on_assigned=lambda partitions: given.append(len(partitions)),
+        on_revoked=on_revoked,
+    )
+    eventually(lambda: given == [2])
+    other = running_member(kafka, Seen(), settings=settings)
+    eventually(lambda: kafka.assigned() == [1, 1])
+    is_leaving.set()
+    leaving.consumer.close(timeout_s=PATIENCE_S)
+    leaving.join()
+    assert "is not left" not in caplog.text
+    assert given == [2]
+    assert leaving.failure is None
+
+
 def test_a_revocation_waits_for_the_record_in_hand_and_commits_it(
     kafka: Kafka, protocol: dict[str, Any]
 ) -> None:

@@ -68,6 +68,7 @@ class Assignment:
         self._left_paused: set[Place] = set()  # librdkafka keeps that over a new assignment
         self._unchecked: dict[Place, TopicPartition] = {}
         self._fenced: dict[Place, tuple[float, BaseException]] = {}  # since when, and by what
+        self._is_leaving = False
         self.partitions: list[TopicPartition] = []  # all that are assigned, as confluent has them
         self.gone_lately: set[Place] = set()
 
@@ -75,6 +76,11 @@ class Assignment:
 
     def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         del consumer
+        if self._is_leaving:
+            # The group did not know that yet. Whoever closes gets no answers any more: asking where
+            # to begin would wait for ever.
+            self._assign([])
+            return
         try:
             self._committer.group_has_spoken()
             self._metrics.rebalances += bool(partitions)
@@ -87,15 +93,18 @@ class Assignment:
             if begun:
                 logger.info("assigned: %s", shown([_place(each) for each in begun]))
                 _call(self._options.on_assigned, begun)
-            if self._cooperative:
-                self._consumer.incremental_assign(begun)
-            else:
-                self._consumer.assign(begun)
+            self._assign(begun)
             self._resume(self._left_paused & _places(begun))
             self._unchecked.update({_place(p): p for p in begun if has_epoch(p)})
             self.apply_pauses()
         except BaseException as error:
             self._fail(error)
+
+    def _assign(self, begun: list[TopicPartition]) -> None:
+        if self._cooperative:
+            self._consumer.incremental_assign(begun)
+        else:
+            self._consumer.assign(begun)
 
     def _begin(self, start: Start) -> None:
         place = _place(start.position)
@@ -128,7 +137,8 @@ class Assignment:
             self._fail(error)
 
     def give_back_all(self) -> None:
-        """Before leaving: as if everything were revoked."""
+        """Before leaving: as if everything were revoked. Nothing is begun after that."""
+        self._is_leaving = True
         self._give_back(set(self._began))
 
     def _give_back(self, places: set[Place]) -> None:
