@@ -33,12 +33,10 @@ RECORDS_PER_BATCH = 200
 BATCHES = RECORDS // RECORDS_PER_BATCH
 BAD_EVERY = 50  # every fiftieth record is not JSON
 SINKS = ("delta", "postgres", "parquet")
-# The cells that differ most between sinks are run on all of them each time. Of the others one, so
-# that every sink gets its share, and the rest of the matrix by `make test-all`.
-every_sink = pytest.mark.parametrize("sink", SINKS)
 
 
 def each_time_on(sink: str) -> pytest.MarkDecorator:
+    """Of every row one cell, so that each sink gets its share; the others by `make test-all`."""
     return pytest.mark.parametrize(
         "sink",
         [one if one == sink else pytest.param(one, marks=pytest.mark.full) for one in SINKS],

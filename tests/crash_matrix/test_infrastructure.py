@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from cutting_proxy import CuttingProxy
-from delivery import Delivery, MakeDelivery, each_time_on, every_sink
+from delivery import Delivery, MakeDelivery, each_time_on
 from lossless.pipeline.events import Committed, Event, Retrying
 from lossless.pipeline.source import SourceLog
 from postgres_server import running_postgres
@@ -116,7 +116,7 @@ def test_a_connection_cut_during_commit(
     delivery.assert_exactly_once(ledger)
 
 
-@every_sink
+@each_time_on("postgres")
 def test_a_sink_that_is_down_and_comes_back(
     sink: str, make_delivery: MakeDelivery, postgres_server: Any
 ) -> None:
@@ -170,7 +170,7 @@ class _Outage:
         self._aside.rename(self._delivery.table)
 
 
-@pytest.mark.parametrize("sink", ["delta", "parquet"])
+@pytest.mark.parametrize("sink", [pytest.param("delta", marks=pytest.mark.full), "parquet"])
 def test_a_disk_that_is_full_and_has_room_again(
     sink: str, make_delivery: MakeDelivery, spark: SparkSession
 ) -> None:
