@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lossless.broker.apis import forwarded_to, served_by_a_controller
@@ -187,5 +187,21 @@ class ControllerHost:
         message = read(entity, frame, header.message_at)
         inner = Call(message, version, header.client_id, call.client_host, call.listener)
         fields = await self._forwarded[key](inner)
+        if Error.NOT_CONTROLLER in _error_codes(fields):
+            # It has resigned meanwhile: the broker is to ask the next one, not to tell its client.
+            return {"error_code": Error.NOT_CONTROLLER}
         # Without the length: the envelope has one.
         return {"response_data": encoded(header, fields)[4:], "error_code": Error.NONE}
+
+
+def _error_codes(fields: Any) -> Iterator[Any]:
+    """Of an answer, and of every part of it."""
+    if isinstance(fields, Mapping):
+        for name, value in fields.items():
+            if name == "error_code":
+                yield value
+            else:
+                yield from _error_codes(value)
+    elif isinstance(fields, list | tuple):
+        for part in fields:
+            yield from _error_codes(part)
