@@ -87,8 +87,8 @@ MUTATIONS = (
     Mutation(
         "takes records though it does not lead",
         "core/replica.py",
-        "        if self.role is not Role.LEADER:\n            return self._refused(",
-        "        if self.role is Role.OFFLINE:\n            return self._refused(",
+        "_refused(Error.INVALID_REQUIRED_ACKS)\n        if self.role is not Role.LEADER:",
+        "_refused(Error.INVALID_REQUIRED_ACKS)\n        if self.role is Role.OFFLINE:",
     ),
     Mutation(
         "acknowledges in an epoch that is over",
@@ -114,7 +114,7 @@ MUTATIONS = (
     Mutation(
         "a new leader, and the old epoch",
         "core/election.py",
-        "leader_epoch=state.leader_epoch + (leader != state.leader)",
+        "leader_epoch=state.leader_epoch + is_new_epoch",
         "leader_epoch=state.leader_epoch",
     ),
     Mutation(
@@ -187,8 +187,8 @@ MUTATIONS = (
     Mutation(
         "takes sequences with a gap",
         "log/producers.py",
-        "if batch.base_sequence != (known.last_sequence + 1) & SEQUENCE_MAX:",
-        "if batch.base_sequence < known.last_sequence - 9:",
+        "if batch.base_sequence == (known.last_sequence + 1) & SEQUENCE_MAX:",
+        "if batch.base_sequence > known.last_sequence:",
     ),
     Mutation(
         "an epoch ends one offset late",
@@ -205,8 +205,8 @@ MUTATIONS = (
     Mutation(
         "batches do not carry their leader's epoch",
         "log/batch.py",
-        "data = _PLACE.pack(base_offset, self.length, leader_epoch)",
-        "data = _PLACE.pack(base_offset, self.length, self.leader_epoch)",
+        "place = _PLACE.pack(base_offset, self.length, leader_epoch)",
+        "place = _PLACE.pack(base_offset, self.length, self.leader_epoch)",
     ),
     Mutation(
         "metadata counts as committed on one voter of three",
