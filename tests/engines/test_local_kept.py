@@ -20,7 +20,7 @@ from topics import create_topic, produce
 QUICK = {"broker.session.timeout.ms": "1000"}
 
 
-@pytest.mark.parametrize("engine", ["embedded", "apache"])
+@pytest.mark.parametrize("engine", ["embedded", pytest.param("apache", marks=pytest.mark.full)])
 def test_two_of_three_brokers_die_and_the_third_serves_on_then_all_come_back(
     engine: str, tmp_path: Path
 ) -> None:

@@ -151,6 +151,7 @@ def test_an_append_by_somebody_else_in_between_disturbs_nobody(
     assert driver.sink.ledger() == driver.head
 
 
+@pytest.mark.full
 def test_two_pipelines_share_a_table(spark: SparkSession, driver: Driver, path: str) -> None:
     other = Driver(spark, path, "refunds/eu")
     driver.write([(0, 0)], [(0, 1)])
@@ -185,6 +186,7 @@ def test_files_of_a_dead_driver_are_removed_once_they_cannot_be_committed(
     assert successor.contents == ([(0, 0)], [])
 
 
+@pytest.mark.full
 def test_what_a_driver_left_between_commit_and_clean_up_is_swept(
     driver: Driver, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +225,7 @@ def test_copies_of_letters_that_vanished_are_not_committed(driver: Driver, path:
     assert driver.sink.ledger() == driver.head
 
 
+@pytest.mark.full
 def test_letters_for_a_table_that_has_changed_since_are_staged_again(
     spark: SparkSession, driver: Driver, path: str
 ) -> None:

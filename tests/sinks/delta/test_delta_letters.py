@@ -123,6 +123,7 @@ def test_a_batch_without_dead_letters_makes_no_table_of_them(driver: Driver, pat
     assert not Path(f"{path}_dlt").exists()
 
 
+@pytest.mark.full
 def test_a_data_table_put_back_from_a_backup_takes_its_letters_back(
     driver: Driver, path: str
 ) -> None:

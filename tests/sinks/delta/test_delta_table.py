@@ -160,6 +160,7 @@ def test_a_path_at_or_below_a_file_is_refused(
         DeltaSink(spark, "orders", f"{tmp_path}/file{below}").prepare(ROWS, add_columns=True)
 
 
+@pytest.mark.full
 def test_a_partitioned_table_with_deletion_vectors_and_change_feed_takes_rows(
     spark: SparkSession, path: str
 ) -> None:
