@@ -6,7 +6,7 @@ COVERED := tests/log tests/core tests/verifier
 SOURCES := src/lossless/log,src/lossless/core,src/lossless/verifier
 WHOLE := "src/lossless/log/*,src/lossless/verifier/*,src/lossless/core/replica.py,src/lossless/core/in_sync.py"
 # In two processes: much of a test is waiting, for a broker to be missed or for a JVM to start.
-TESTS := $(PYTHON) -m pytest -n 2 --dist loadscope $(COVERED:%=--ignore %)
+TESTS := $(PYTHON) -m pytest -n 2 --dist loadscope --no-loadscope-reorder $(COVERED:%=--ignore %)
 SEEDS := 5000
 ROUNDS := 1000
 SECONDS := 1800

@@ -39,6 +39,15 @@ SHARE_A_CLUSTER = {
     "transactions",
 }
 
+# What takes minutes begins first, or one of the two processes would be left with it at the end.
+LONG = (
+    "tests/client/soak/",
+    "tests/crash_matrix/",
+    "tests/simulator/test_scenarios.py",
+    "tests/docs/",
+    "tests/demo/",
+)
+
 # No test is about time, and a machine may be busy.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
@@ -51,6 +60,10 @@ class Together(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = Path(nodeid.partition("::")[0])
         return str(file.parent if file.parent.name in SHARE_A_CLUSTER else file)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 @pytest.hookimpl(optionalhook=True)
