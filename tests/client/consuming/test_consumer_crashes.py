@@ -119,7 +119,9 @@ def test_killed_between_processing_and_commit_a_record_is_repeated_and_none_skip
     assert kafka.committed() == [20]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    "protocol", ["eager", pytest.param("cooperative", marks=pytest.mark.full), "consumer"]
+)
 def test_a_stopped_process_that_wakes_after_its_partition_moved_commits_nothing(
     kafka: Kafka, protocol: str
 ) -> None:

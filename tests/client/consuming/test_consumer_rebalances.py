@@ -14,6 +14,8 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
     "consumer": {"group.protocol": "consumer", "session.timeout.ms": None},
 }
+CLASSIC = ("eager", "cooperative")
+WORKERS = {"workers": 4, "order": "key"}
 PARTITIONS = 6
 
 
@@ -22,7 +24,15 @@ def protocol(request: pytest.FixtureRequest) -> dict[str, Any]:
     return PROTOCOLS[request.param]
 
 
-@pytest.mark.parametrize("options", [{}, {"workers": 4, "order": "key"}], ids=["loop", "workers"])
+@pytest.mark.parametrize(
+    ("protocol", "options"),
+    [
+        *((protocol, {}) for protocol in PROTOCOLS),
+        ("consumer", WORKERS),
+        *(pytest.param(protocol, WORKERS, marks=pytest.mark.full) for protocol in CLASSIC),
+    ],
+    indirect=["protocol"],
+)
 def test_members_join_and_leave_and_every_record_is_processed(
     kafka: Kafka, protocol: dict[str, Any], options: dict[str, Any]
 ) -> None:
@@ -212,7 +222,16 @@ def test_errors_of_hooks_reach_the_loop(kafka: Kafka) -> None:
     assert kafka.committed()[0] < 0
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("protocol", "workers"),
+    [
+        ("eager", 1),
+        ("consumer", 1),
+        pytest.param("cooperative", 1, marks=pytest.mark.full),
+        *(pytest.param(protocol, 2, marks=pytest.mark.full) for protocol in PROTOCOLS),
+    ],
+    indirect=["protocol"],
+)
 def test_a_partition_that_went_away_paused_is_read_when_it_comes_back(
     kafka: Kafka, protocol: dict[str, Any], workers: int
 ) -> None:

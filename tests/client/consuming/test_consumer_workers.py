@@ -81,7 +81,7 @@ def test_without_order_a_slow_record_holds_up_no_other(kafka: Kafka) -> None:
     assert kafka.committed() == [50]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_an_hour_with_one_record_causes_no_rebalance(kafka: Kafka, workers: int) -> None:
     """Claim C9, with an hour of a second: longer than the session and the poll interval."""
     kafka.make_topic()
