@@ -97,6 +97,7 @@ def test_letters_that_came_after_ours_are_looked_for(
     assert driver.contents == ([(0, 0), (0, 2)], [(0, 1), (0, 3)])
 
 
+@pytest.mark.full
 def test_a_driver_that_wrote_the_last_letters_does_not_look_for_others(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

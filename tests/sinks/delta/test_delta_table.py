@@ -103,6 +103,7 @@ def test_a_dead_letter_comes_back_byte_by_byte(spark: SparkSession, path: str) -
     assert found["headers"] == letter[3]
 
 
+@pytest.mark.full
 def test_a_field_inside_a_struct_is_added_too(spark: SparkSession, path: str) -> None:
     def address(*names: str) -> T.StructType:
         inner = T.StructType([T.StructField(name, T.StringType()) for name in names])

@@ -88,6 +88,7 @@ def test_a_commit_whose_place_somebody_else_took_is_noticed(driver: Driver, path
         driver.write([(0, 2)])
 
 
+@pytest.mark.full
 def test_a_log_that_was_put_back_and_written_on_is_not_taken_for_the_one_that_was_read(
     spark: SparkSession, driver: Driver, path: str
 ) -> None:
