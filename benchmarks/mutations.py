@@ -38,8 +38,8 @@ MUTATIONS = (
     Mutation(
         "commits what the fastest has, not what all have",
         "core/replica.py",
-        "lowest = min(lowest, progress.log_end_offset)",
-        "lowest = max(lowest, progress.log_end_offset)",
+        "if has < lowest:",
+        "if has > lowest:",
     ),
     Mutation(
         "commits without asking who is in sync",
@@ -150,8 +150,8 @@ MUTATIONS = (
     Mutation(
         "acknowledges before anybody else has it",
         "core/serving.py",
-        "if produced.error is Error.NONE and request.acks == ALL:",
-        "if produced.error is Error.NONE and request.acks == 2:",
+        "if acks == ALL and produced.error is Error.NONE:",
+        "if acks == 2 and produced.error is Error.NONE:",
     ),
     Mutation(
         "never fetches again after a lost connection",

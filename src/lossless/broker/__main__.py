@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -34,12 +35,23 @@ def main() -> int:
         print(f"InvalidSetting: {error}", file=sys.stderr)
         return 2
     raise_descriptor_limit()
+    _take_turns()
     try:
         _run(config)
     except (CorruptElection, CorruptBatch, StoreFailed) as error:
         _logger.critical("this node cannot start: %s", error)
         return FAILED
     return 0
+
+
+def _take_turns() -> None:
+    """Where brokers share few cores, one that is woken by a message waits until whoever runs has
+    finished its turn (Linux). Otherwise they interrupt each other for every message, find their
+    caches cold, and have a message at a time to deal with: a tenth more work for the same records.
+    """
+    if hasattr(os, "SCHED_BATCH"):
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _run(config: NodeConfig) -> None:

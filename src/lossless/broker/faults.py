@@ -72,7 +72,7 @@ class FaultyStore(FileStore):
         super().__init__(folder)
         self._faults = faults
 
-    def append(self, name: str, data: bytes) -> None:
+    def append(self, name: str, data: bytes | memoryview) -> None:
         if self._faults.disk_is_full or self._faults.disk_delay_ms:
             self._suffer(name)
         super().append(name, data)

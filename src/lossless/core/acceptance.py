@@ -32,18 +32,22 @@ def accepted(batch: Batch, policy: TopicPolicy, has_own_time: bool, now_ms: int)
         return Error.MESSAGE_TOO_LARGE
     if batch.records_count != batch.last_offset_delta + 1:
         return Error.INVALID_RECORD
-    wanted = _COMPRESSIONS.get(policy.compression_type, batch.attributes & 0x07)
-    is_late = policy.message_timestamp_before_max_ms != _FOREVER
+    wanted = _COMPRESSIONS.get(policy.compression_type)
     try:
         if not has_own_time and (
             batch.max_timestamp_ms - now_ms > policy.message_timestamp_after_max_ms
-            or (is_late and _is_too_late(batch, policy, now_ms))
+            or (
+                policy.message_timestamp_before_max_ms != _FOREVER
+                and _is_too_late(batch, policy, now_ms)
+            )
         ):
             return Error.INVALID_TIMESTAMP
         if policy.compacts and any(record.key is None for record in batch.records()):
             return Error.INVALID_RECORD
-        if wanted != batch.compression:
-            return recompressed(batch, Compression(wanted))
+        if batch.is_compressed or wanted is not None:
+            is_compressed_as = batch.compression
+            if wanted is not None and wanted is not is_compressed_as:
+                return recompressed(batch, wanted)
     except CorruptBatch:
         return Error.CORRUPT_MESSAGE
     return batch

@@ -171,23 +171,28 @@ class Broker:
         return self._after(now_ms, self.quorum.on_start(now_ms))
 
     def on_request(self, source: int, token: Token, request: Any, now_ms: int) -> Effects:
-        if isinstance(request, Metadata):
-            self._serving.replies.append(Reply(token, self._metadata(request)))
+        serving = self._serving
+        if isinstance(request, Produce):
+            if not self.coordination.holds(token, request, now_ms):  # else it will be released
+                serving.produce(token, request, _NOTHING_REFUSED, now_ms)
+        elif isinstance(request, Fetch):
+            serving.fetch(token, request, now_ms)
+        elif isinstance(request, Metadata):
+            serving.replies.append(Reply(token, self._metadata(request)))
         elif isinstance(request, InitProducerId):
-            self._serving.replies += self.producer_ids.on_request(token, now_ms)
-        elif isinstance(request, Produce) and self.coordination.holds(token, request, now_ms):
-            pass  # it will be released
+            serving.replies += self.producer_ids.on_request(token, now_ms)
         elif not (
-            self._serving.on_request(token, request, now_ms)
+            serving.on_request(token, request, now_ms)
             or self.coordination.on_request(token, request, now_ms)
         ):
             return self._after(now_ms, self.quorum.on_request(source, token, request, now_ms))
-        return self._after(now_ms)
+        return NOTHING if self._deferred is not None else self._after(now_ms)
 
     def on_answer(self, source: int, request: Any, answer: Any, now_ms: int) -> Effects:
+        if isinstance(request, Fetch):
+            self._on_fetched(source, request, answer, now_ms)
+            return NOTHING if self._deferred is not None else self._after(now_ms)
         match request:
-            case Fetch():
-                self._on_fetched(source, request, answer, now_ms)
             case AlterPartition():
                 self._on_altered(request, answer, now_ms)
             case BrokerHeartbeat() | BrokerRegistration() | AllocateProducerIds() if (
@@ -290,31 +295,31 @@ class Broker:
     def _wake_ms(self, now_ms: int) -> int | None:
         if self.phase is Phase.STOPPED:
             return None
-        wakes = [self._tick_ms, self._checkpoint_ms, self._tidy_ms]
-        if not self._is_asking and self.quorum.leader is not None:
-            wakes.append(self._ask_ms)
-        coordination_ms = self.coordination.wake_ms
-        if coordination_ms is not None:
-            wakes.append(coordination_ms)
-        deadline_ms = self._serving.deadline_ms
-        if deadline_ms is not None:
-            wakes.append(deadline_ms)
-        if self._quorum_wake_ms is not None:
-            wakes.append(self._quorum_wake_ms)
-        if self.producer_ids.wants_block and not self.producer_ids.is_asking:
-            wakes.append(self.producer_ids.ask_ms)
-        if self.producer_ids.deadline_ms is not None:
-            wakes.append(self.producer_ids.deadline_ms)
+        ids = self.producer_ids
+        wake_ms = min(self._tick_ms, self._checkpoint_ms, self._tidy_ms)
+        if not self._is_asking and self.quorum.leader is not None and self._ask_ms < wake_ms:
+            wake_ms = self._ask_ms
+        for other_ms in (
+            self.coordination.wake_ms,
+            self._serving.deadline_ms,
+            self._quorum_wake_ms,
+            ids.deadline_ms,
+        ):
+            if other_ms is not None and other_ms < wake_ms:
+                wake_ms = other_ms
+        if ids.wants_block and not ids.is_asking:
+            wake_ms = min(wake_ms, ids.ask_ms)
         for leader, at_ms in self._fetch_ms.items():
-            if at_ms > now_ms and leader not in self._fetching:
-                wakes.append(at_ms)
-        if self._alter_ms:
-            wakes += [at_ms for at_ms in self._alter_ms.values() if at_ms > now_ms]
+            if now_ms < at_ms < wake_ms and leader not in self._fetching:
+                wake_ms = at_ms
+        for at_ms in self._alter_ms.values():
+            if now_ms < at_ms < wake_ms:
+                wake_ms = at_ms
         if self._may_split:
             self._plan_to_finish(now_ms)
         if self._finish_ms is not None:
-            wakes.append(self._finish_ms)
-        return max(now_ms + 1, min(wakes))
+            wake_ms = min(wake_ms, self._finish_ms)
+        return wake_ms if wake_ms > now_ms else now_ms + 1
 
     def _plan_to_finish(self, now_ms: int) -> None:
         if self._finish_ms is None and any(r.is_unfinished for r in self.replicas.values()):
@@ -572,13 +577,14 @@ class Broker:
         if answer is None:
             self._fetch_ms[leader] = now_ms + self.config.backoff_ms
             return
+        replicas, touch = self.replicas, self._serving.touch
         for asked, fetched in zip(request.partitions, answer.partitions, strict=True):
-            replica = self.replicas.get(asked.partition)
+            replica = replicas.get(asked.partition)
             if replica is None or replica.leader != leader:
                 continue
             if not replica.on_fetched(asked, fetched):
                 self._fetch_ms[leader] = now_ms + self.config.backoff_ms
-            self._serving.touch(replica.partition)
+            touch(replica.partition)
 
     # What a restart finds
 
@@ -591,6 +597,7 @@ class Broker:
 
 
 _NEVER = 1 << 62
+_NOTHING_REFUSED: Mapping[TopicPartition, Error] = {}
 
 
 def _read_checkpoint(store: Store) -> dict[TopicPartition, int]:

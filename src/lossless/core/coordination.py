@@ -130,8 +130,11 @@ class Coordination:
 
     @property
     def wake_ms(self) -> int | None:
-        wakes = (self.groups.wake_ms, self.transactions.wake_ms, self.verification.wake_ms)
-        return min((wake for wake in wakes if wake is not None), default=None)
+        first: int | None = None
+        for wake in (self.groups.wake_ms, self.transactions.wake_ms, self.verification.wake_ms):
+            if wake is not None and (first is None or wake < first):
+                first = wake
+        return first
 
     def _topics(self) -> Mapping[str, TopicView]:
         image = self._image()

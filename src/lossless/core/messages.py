@@ -9,6 +9,7 @@ import enum
 from typing import NamedTuple
 
 from lossless.core.error_codes import Error as Error
+from lossless.log.batch import Data
 from lossless.log.index import AbortedTransaction
 from lossless.log.leader_epochs import EpochEnd
 
@@ -42,7 +43,7 @@ class Producer(NamedTuple):
 class Produce(NamedTuple):
     acks: int  # 0, 1, or -1 for all
     timeout_ms: int
-    batches: tuple[tuple[TopicPartition, bytes], ...]
+    batches: tuple[tuple[TopicPartition, Data], ...]
     transactional_id: str | None = None
     version: int = 0  # of the request: what the producer knows of transactions
 

@@ -57,6 +57,7 @@ from lossless.log.batch import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     CorruptBatch,
+    Data,
     Marker,
     MarkerKind,
     NoBatch,
@@ -71,6 +72,7 @@ from lossless.log.producers import Refusal
 from lossless.log.rules import RULES, Rules
 
 NONE, ONE, ALL = 0, 1, -1  # acks
+_new = tuple.__new__  # of a NamedTuple, without a call in between: where it is made for every batch
 LONG_AGO_MS = -(1 << 60)
 
 _REFUSALS = {
@@ -141,9 +143,10 @@ class Replica:
         return self.log.last_stable_offset(self.high_watermark)
 
     def _bounded(self, high_watermark: int) -> int:
-        within = min(high_watermark, self.log.log_end_offset)
-        if self._rules.high_watermark_from_log_start:
-            return max(within, self.log.log_start_offset)
+        end = self.log.log_end_offset
+        within = end if end < high_watermark else high_watermark
+        if within < self.log.log_start_offset and self._rules.high_watermark_from_log_start:
+            return self.log.log_start_offset
         return within
 
     # The controller's word
@@ -197,7 +200,7 @@ class Replica:
 
     # Leader: appending
 
-    def append(self, data: bytes, acks: int, now_ms: int) -> AppendResult:
+    def append(self, data: Data, acks: int, now_ms: int) -> AppendResult:
         if acks not in (NONE, ONE, ALL):
             return self._refused(Error.INVALID_REQUIRED_ACKS)
         if self.role is not Role.LEADER:
@@ -212,23 +215,25 @@ class Replica:
             return self._refused(Error.CORRUPT_MESSAGE)
         if len(batches) != 1:  # a second one that is refused would leave the first behind
             return self._refused(Error.INVALID_RECORD)
-        batch = batches[0]
+        batch, log = batches[0], self.log
         if not batch.may_be_sent:
             return self._refused(Error.INVALID_RECORD)
-        has_own_time = self.log.config.log_append_time
+        has_own_time = log.config.log_append_time
         if self.policy is not None:
             taken = accepted(batch, self.policy, has_own_time, now_ms)
             if isinstance(taken, Error):
                 return self._refused(taken)
             batch = taken
-        result = self.log.append(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        result = log.append(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
         if isinstance(result, Refusal):
             return self._refused(_REFUSALS[result])
         self._after_append(now_ms)
-        start = self.log.log_start_offset
         time_ms = now_ms if has_own_time else NO_TIMESTAMP
-        produced = Produced(self.partition, Error.NONE, result.base_offset, start, time_ms)
-        return AppendResult(produced, result.last_offset + 1)
+        produced = _new(
+            Produced,
+            (self.partition, Error.NONE, result.base_offset, log.log_start_offset, time_ms),
+        )
+        return _new(AppendResult, (produced, result.last_offset + 1))
 
     def append_marker(self, request: WriteTxnMarker, now_ms: int) -> AppendResult:
         """The end of a transaction. It is written whoever is in sync: the transaction has ended."""
@@ -284,16 +289,20 @@ class Replica:
 
     def _advance(self, now_ms: int) -> None:
         """Moves the high watermark to what everybody has who must have it."""
-        if self._rules.high_watermark_needs_min_isr and len(self.in_sync.isr) < self.min_isr:
+        in_sync, high_watermark = self.in_sync, self.high_watermark
+        if len(in_sync.isr) < self.min_isr and self._rules.high_watermark_needs_min_isr:
             return
         end_offset = lowest = self.log.log_end_offset
-        maximal = self.in_sync.maximal
+        maximal = in_sync.maximal
         for broker, progress in self.progress.items():
             if broker in maximal or self._is_waited_for(broker, progress, end_offset, now_ms):
-                if progress.log_end_offset is None:
+                has = progress.log_end_offset
+                if has is None or has <= high_watermark:  # after most appends: it has not come yet
                     return
-                lowest = min(lowest, progress.log_end_offset)
-        self.high_watermark = max(self.high_watermark, lowest)
+                if has < lowest:
+                    lowest = has
+        if lowest > high_watermark:
+            self.high_watermark = lowest
 
     def _is_waited_for(self, broker: int, progress: Progress, end_offset: int, now_ms: int) -> bool:
         return (
@@ -314,22 +323,24 @@ class Replica:
             return refusal
         progress, end = self.progress[follower], self.log.log_end_offset
         progress.on_fetch(asked.offset, asked.log_start_offset, end, broker_epoch, now_ms)
-        self._maybe_expand(follower, progress)
+        if follower not in self.in_sync.maximal:
+            self._maybe_expand(follower, progress)
         self._advance(now_ms)
-        return self._fetched(data=self._read(asked, end))
+        return self._told(self._read(asked, end))
 
     def read_for_follower(self, follower: int, broker_epoch: int, asked: FetchPartition) -> Fetched:
         """The answer to a fetch that has waited: it was counted when it arrived."""
         refusal = self._refused_fetch(follower, broker_epoch, asked)
-        return refusal or self._fetched(data=self._read(asked, self.log.log_end_offset))
+        return refusal or self._told(self._read(asked, self.log.log_end_offset))
 
     def _refused_fetch(
         self, follower: int, broker_epoch: int, asked: FetchPartition
     ) -> Fetched | None:
         error = self._checked(asked.leader_epoch)
-        if error is Error.NONE and follower not in self.progress:
+        progress = self.progress.get(follower)
+        if error is Error.NONE and progress is None:
             error = Error.UNKNOWN_TOPIC_OR_PARTITION
-        elif error is Error.NONE and broker_epoch < self.progress[follower].broker_epoch:
+        elif progress is not None and error is Error.NONE and broker_epoch < progress.broker_epoch:
             error = Error.STALE_BROKER_EPOCH  # a late word of a process that was replaced
         if error is not Error.NONE:
             return Fetched(self.partition, error)
@@ -355,7 +366,7 @@ class Replica:
         )
 
     def _maybe_expand(self, follower: int, progress: Progress) -> None:
-        if follower in self.in_sync.maximal or not self._may_join(follower, progress):
+        if not self._may_join(follower, progress):
             return
         if self._rules.check_and_act_at_once:
             self._propose(self.in_sync.expand(follower, self._broker_epochs()))
@@ -429,7 +440,8 @@ class Replica:
             return self._fetched(error=Error.OFFSET_OUT_OF_RANGE)
         end = self.readable_end(read_committed)
         aborted = self.log.aborted_between(asked.offset, end) if read_committed else []
-        return self._fetched(data=self._read(asked, end), aborted=tuple(aborted))
+        data = self._read(asked, end)
+        return self._fetched(data=data, aborted=tuple(aborted)) if aborted else self._told(data)
 
     def readable_bytes(
         self, asked: FetchPartition, read_committed: bool, enough: int
@@ -515,6 +527,9 @@ class Replica:
     def _divergence(self, asked: FetchPartition) -> EpochEnd | None:
         if asked.last_fetched_epoch == UNKNOWN_EPOCH or not self._rules.truncate_by_epoch:
             return None
+        log = self.log
+        if asked.last_fetched_epoch == log.latest_epoch and asked.offset <= log.log_end_offset:
+            return None  # as nearly always: of one epoch, and not beyond the end
         end = self._end_of(asked.last_fetched_epoch)
         # A log of which everything was deleted is of no epoch: nothing can differ from it.
         is_other_epoch = UNKNOWN_EPOCH < end.epoch < asked.last_fetched_epoch
@@ -534,6 +549,15 @@ class Replica:
         if asked.offset >= end_offset or not asked.bytes_max:
             return b""
         return self.log.read(asked.offset, end_offset=end_offset, bytes_max=asked.bytes_max)
+
+    def _told(self, data: bytes) -> Fetched:
+        """As `_fetched`, where there is nothing to tell but records: in most answers."""
+        log, high_watermark = self.log, self.high_watermark
+        stable, start = log.last_stable_offset(high_watermark), log.log_start_offset
+        return _new(
+            Fetched,
+            (self.partition, Error.NONE, high_watermark, stable, start, None, (), data),
+        )
 
     def _fetched(
         self,
@@ -560,18 +584,22 @@ class Replica:
         latest = self.log.latest_epoch
         rules = self._rules
         is_told = self._epoch_is_known and (rules.fetch_checks_epoch or self._is_new_follower)
-        return FetchPartition(
-            self.partition,
-            self.log.log_end_offset,
-            self.leader_epoch,
-            latest if latest is not None and is_told else UNKNOWN_EPOCH,
-            self.log.log_start_offset,
-            self.config.fetch_bytes_max,
+        return _new(
+            FetchPartition,
+            (
+                self.partition,
+                self.log.log_end_offset,
+                self.leader_epoch,
+                latest if latest is not None and is_told else UNKNOWN_EPOCH,
+                self.log.log_start_offset,
+                self.config.fetch_bytes_max,
+            ),
         )
 
     def on_fetched(self, asked: FetchPartition, fetched: Fetched) -> bool:
         """What the leader answered. False: nothing came of it, ask again a little later."""
-        is_stale = asked.offset != self.log.log_end_offset or (
+        log = self.log
+        is_stale = asked.offset != log.log_end_offset or (
             asked.leader_epoch != self.leader_epoch and self._rules.fetch_checks_epoch
         )
         if self.role is not Role.FOLLOWER or is_stale:
@@ -584,24 +612,24 @@ class Replica:
         if fetched.diverging is not None:
             self._on_diverging(fetched, fetched.diverging)
             return True
-        try:
-            batches = parse_all(fetched.data)
-        except CorruptBatch:
-            return False
-        if batches:
+        if fetched.data:
+            try:
+                batches = parse_all(fetched.data)
+            except CorruptBatch:
+                return False
             first = batches[0].base_offset
-            if first < self.log.log_end_offset == self.log.log_start_offset:
+            if first < asked.offset == log.log_start_offset:
                 # The leader's log begins within a batch, which came as a whole.
-                self.log.start_anew(first)
-            self.log.append_from_leader(batches)
-        if fetched.data and self.config.flush_before_ack:
-            self.log.flush()
+                log.start_anew(first)
+            log.append_from_leader(batches)
+            if self.config.flush_before_ack:
+                log.flush()
         self._is_new_follower = False
         self._epoch_is_known = bool(fetched.data) or self._rules.epoch_kept_after_empty_fetch
         self.high_watermark = self._bounded(fetched.high_watermark)
         start = min(fetched.log_start_offset, self.high_watermark)
-        if start > self.log.log_start_offset:
-            self.log.delete_before(start)
+        if start > log.log_start_offset:
+            log.delete_before(start)
         return True
 
     def _on_diverging(self, fetched: Fetched, diverging: EpochEnd) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from lossless.core.machine import Reply, Token
 from lossless.core.messages import (
@@ -38,20 +38,31 @@ from lossless.core.messages import (
 )
 from lossless.core.replica import ALL, Replica
 
+_new = tuple.__new__  # of a NamedTuple, without a call in between: one for every batch
 MARKER_MS_MAX = 30_000  # then the coordinator asks again, and the marker is written again
 
 
-@dataclass(slots=True)
 class WaitingAppend:
     """Acknowledged by everybody in sync, or by nobody in time."""
 
-    token: Token
-    deadline_ms: int
-    done: dict[TopicPartition, Produced] = field(default_factory=dict)
-    # What was appended, up to which offset, and in which leader epoch.
-    open: dict[TopicPartition, tuple[Produced, int, int]] = field(default_factory=dict)
-    of_marker: bool = False
-    is_over: bool = False
+    __slots__ = ("deadline_ms", "is_over", "of_marker", "open", "produced", "token")
+
+    def __init__(self, token: Token, deadline_ms: int, *, of_marker: bool = False) -> None:
+        self.token = token
+        self.deadline_ms = deadline_ms
+        self.of_marker = of_marker
+        self.is_over = False
+        self.produced: list[Produced] = []  # in the order of the request
+        self.open: set[int] = set()  # whose place in it has no answer yet
+
+
+class Appended(NamedTuple):
+    """What somebody waits for: that a leader's log is committed up to an offset."""
+
+    end_offset: int
+    leader_epoch: int
+    waiting: WaitingAppend
+    place: int  # among what was produced
 
 
 @dataclass(slots=True)
@@ -71,7 +82,7 @@ class Serving:
     ) -> None:
         self._replicas = replicas
         self._exists = exists  # in the cluster, with or without a replica here
-        self._appends: dict[TopicPartition, list[WaitingAppend]] = {}
+        self._appends: dict[TopicPartition, list[Appended]] = {}
         self._fetches: dict[TopicPartition, dict[int, WaitingFetch]] = {}  # by their numbers
         self._deadlines: list[tuple[int, int, WaitingAppend | WaitingFetch]] = []
         self._waiting_count = 0
@@ -94,12 +105,8 @@ class Serving:
     # Requests
 
     def on_request(self, token: Token, request: Any, now_ms: int) -> bool:
-        """False for what no replica answers."""
+        """Other than to produce and to fetch. False for what no replica answers."""
         match request:
-            case Fetch():
-                self._on_fetch(token, request, now_ms)
-            case Produce():
-                self._on_produce(token, request, now_ms)
             case ListOffsets():
                 self._ask(token, request, ListOffsetsAnswer, lambda r: r.on_list_offsets(request))
             case OffsetForLeaderEpoch():
@@ -141,9 +148,6 @@ class Serving:
             self.touch(partition)
         self.replies.append(Reply(token, answer))
 
-    def _on_produce(self, token: Token, request: Produce, now_ms: int) -> None:
-        self.produce(token, request, {}, now_ms)
-
     def produce(
         self,
         token: Token,
@@ -152,25 +156,24 @@ class Serving:
         now_ms: int,
     ) -> None:
         waiting = WaitingAppend(token, now_ms + request.timeout_ms)
+        acks, replicas = request.acks, self._replicas
         for partition, data in request.batches:
-            replica = self._replicas.get(partition)
+            replica = replicas.get(partition)
             if partition.topic in INTERNAL_TOPICS:
                 # A coordinator believes what it finds there: nobody else may write it.
-                waiting.done[partition] = Produced(partition, Error.INVALID_TOPIC_EXCEPTION)
-                continue
-            if replica is None or partition in refused:
+                waiting.produced.append(Produced(partition, Error.INVALID_TOPIC_EXCEPTION))
+            elif replica is None or partition in refused:
                 error = refused.get(partition, self._missing(partition))
-                waiting.done[partition] = Produced(partition, error)
-                continue
-            produced, end_offset = replica.append(data, request.acks, now_ms)
-            self.touch(partition)
-            if produced.error is Error.NONE and request.acks == ALL:
-                waiting.open[partition] = (produced, end_offset, replica.leader_epoch)
+                waiting.produced.append(Produced(partition, error))
             else:
-                waiting.done[partition] = produced
-        if request.acks != 0:
+                produced, end_offset = replica.append(data, acks, now_ms)
+                self._touched[partition] = None
+                if acks == ALL and produced.error is Error.NONE:
+                    self._open(waiting, replica, end_offset)
+                waiting.produced.append(produced)
+        if acks != 0:
             self._await(waiting)
-        elif any(produced.error is not Error.NONE for produced in waiting.done.values()):
+        elif any(produced.error is not Error.NONE for produced in waiting.produced):
             self._finish(waiting)
 
     def _on_marker(self, token: Token, request: WriteTxnMarker, now_ms: int) -> None:
@@ -179,34 +182,42 @@ class Serving:
         replica = self._replicas.get(partition)
         waiting = WaitingAppend(token, now_ms + MARKER_MS_MAX, of_marker=True)
         if replica is None:
-            waiting.done[partition] = Produced(partition, Error.UNKNOWN_TOPIC_OR_PARTITION)
+            waiting.produced.append(Produced(partition, Error.UNKNOWN_TOPIC_OR_PARTITION))
         else:
             produced, end_offset = replica.append_marker(request, now_ms)
             self.touch(partition)
             if produced.error is Error.NONE:
                 self.markers.append(request)
-                waiting.open[partition] = (produced, end_offset, replica.leader_epoch)
-            else:
-                waiting.done[partition] = produced
+                self._open(waiting, replica, end_offset)
+            waiting.produced.append(produced)
         self._await(waiting)
 
-    def _await(self, waiting: WaitingAppend) -> None:
-        if not waiting.open:
-            self._finish(waiting)
-            return
-        for partition in waiting.open:
-            self._appends.setdefault(partition, []).append(waiting)
-        self._wait(waiting)
+    def _open(self, waiting: WaitingAppend, replica: Replica, end_offset: int) -> None:
+        """The next of what was produced has to be committed up to there."""
+        place = len(waiting.produced)
+        waiting.open.add(place)
+        appended = _new(Appended, (end_offset, replica.leader_epoch, waiting, place))
+        waiters = self._appends.get(replica.partition)
+        if waiters is None:
+            waiters = self._appends[replica.partition] = []
+        waiters.append(appended)
 
-    def _on_fetch(self, token: Token, request: Fetch, now_ms: int) -> None:
+    def _await(self, waiting: WaitingAppend) -> None:
+        if waiting.open:
+            self._wait(waiting)
+        else:
+            self._finish(waiting)
+
+    def fetch(self, token: Token, request: Fetch, now_ms: int) -> None:
         waiting = WaitingFetch(token, now_ms + request.wait_ms_max, request)
         answers = []
-        size = 0
+        size, is_odd = 0, False
         for asked in request.partitions:
             fetched = self._arrived(request, _within(asked, request, size), now_ms)
             answers.append(fetched)
             size += len(fetched.data)
-        is_odd = any(fetched.error or fetched.diverging for fetched in answers)
+            if fetched.error is not Error.NONE or fetched.diverging is not None:
+                is_odd = True
         if size >= request.bytes_min or is_odd or request.wait_ms_max <= 0:
             self._answer_fetch(waiting, answers)
             return
@@ -216,8 +227,7 @@ class Serving:
             self._fetches.setdefault(asked.partition, {})[waiting.number] = waiting
 
     def _arrived(self, request: Fetch, asked: FetchPartition, now_ms: int) -> Fetched:
-        replica = self._replicas.get(asked.partition)
-        if replica is None or request.replica == CONSUMER:
+        if request.replica == CONSUMER or (replica := self._replicas.get(asked.partition)) is None:
             return self._read(request, asked)
         before = replica.high_watermark
         fetched = replica.on_follower_fetch(request.replica, request.broker_epoch, asked, now_ms)
@@ -261,26 +271,29 @@ class Serving:
             if isinstance(waiting, WaitingFetch):
                 self._answer_fetch(waiting)
                 continue
-            for partition, (produced, _, _) in waiting.open.items():
-                waiting.done[partition] = produced._replace(error=Error.REQUEST_TIMED_OUT)
+            for place in waiting.open:
+                waiting.produced[place] = waiting.produced[place]._replace(
+                    error=Error.REQUEST_TIMED_OUT
+                )
             self._finish(waiting)
 
     def _complete_appends(self, partition: TopicPartition, replica: Replica | None) -> None:
         left = []
-        for waiting in self._appends[partition]:
+        for appended in self._appends[partition]:
+            end_offset, leader_epoch, waiting, place = appended
             if waiting.is_over:
                 continue
-            produced, end_offset, leader_epoch = waiting.open[partition]
             error = (
                 self._missing(partition)
                 if replica is None
                 else replica.acknowledged(end_offset, leader_epoch)
             )
             if error is None:
-                left.append(waiting)
+                left.append(appended)
                 continue
-            del waiting.open[partition]
-            waiting.done[partition] = produced._replace(error=error)
+            if error is not Error.NONE:
+                waiting.produced[place] = waiting.produced[place]._replace(error=error)
+            waiting.open.discard(place)
             if not waiting.open:
                 self._finish(waiting)
         self._appends[partition] = left
@@ -288,10 +301,12 @@ class Serving:
     def _finish(self, waiting: WaitingAppend) -> None:
         waiting.is_over = True
         token, waiting.token = waiting.token, None  # its deadline may be far away
-        done = tuple(waiting.done.values())
-        answer: ProduceAnswer | WriteTxnMarkerAnswer = ProduceAnswer(done)
+        produced = waiting.produced
+        answer: ProduceAnswer | WriteTxnMarkerAnswer
         if waiting.of_marker:
-            answer = WriteTxnMarkerAnswer(done[0].partition, done[0].error)
+            answer = WriteTxnMarkerAnswer(produced[0].partition, produced[0].error)
+        else:
+            answer = ProduceAnswer(tuple(produced))
         self.replies.append(Reply(token, answer))
 
     def _complete_fetches(self, partition: TopicPartition) -> None:

@@ -61,6 +61,9 @@ _MARKER_KEY = struct.Struct(">hh")  # version, type
 _MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 
 
+Data = bytes | memoryview  # of batches: as they came, or a part of what came
+
+
 class CorruptBatch(ValueError):
     """The bytes are not a batch: cut off, or changed since they were written."""
 
@@ -90,7 +93,8 @@ class Record(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A batch whose header was read. `data` is all of it, header included."""
+    """A batch whose header was read. `data` is all of it, header included: a view, if it came
+    with others. Batches are large, and most of them only pass through."""
 
     base_offset: int
     length: int
@@ -105,7 +109,7 @@ class Batch(NamedTuple):
     producer_epoch: int
     base_sequence: int
     records_count: int
-    data: bytes
+    data: Data
 
     @property
     def last_offset(self) -> int:
@@ -126,6 +130,10 @@ class Batch(NamedTuple):
         if kind > _LAST_COMPRESSION:
             raise CorruptBatch(f"batch {self.base_offset} has no known compression: {kind}")
         return Compression(kind)
+
+    @property
+    def is_compressed(self) -> bool:
+        return bool(self.attributes & _COMPRESSION)
 
     @property
     def has_log_append_time(self) -> bool:
@@ -149,7 +157,7 @@ class Batch(NamedTuple):
     def has_producer(self) -> bool:
         """Whether it is of a producer with an id: idempotent, or in a transaction. So are markers,
         which only end what others have written."""
-        return self.producer_id != NO_PRODUCER_ID and not self.is_control
+        return self.producer_id != NO_PRODUCER_ID and not self.attributes & _CONTROL
 
     @property
     def has_sequence(self) -> bool:
@@ -161,7 +169,9 @@ class Batch(NamedTuple):
     def may_be_sent(self) -> bool:
         """Whether a client may have made it: markers are written by brokers alone, and who has an
         id counts."""
-        return not self.is_control and self.has_producer == (self.base_sequence != NO_SEQUENCE)
+        return not self.attributes & _CONTROL and (self.producer_id != NO_PRODUCER_ID) == (
+            self.base_sequence != NO_SEQUENCE
+        )
 
     def placed(self, base_offset: int, leader_epoch: int) -> Batch:
         """The same batch at another place. The checksum does not cover the place."""
@@ -182,7 +192,7 @@ class Batch(NamedTuple):
 
     def records(self) -> Iterator[Record]:
         try:
-            body = decompressed(self.compression, self.data[HEADER_SIZE:])
+            body = decompressed(self.compression, bytes(self.data[HEADER_SIZE:]))
         except CannotDecompress as error:
             raise CorruptBatch(f"batch {self.base_offset}: {error}") from error
         reader = _Reader(body)
@@ -228,20 +238,22 @@ class Batch(NamedTuple):
 _batch = tuple.__new__  # as Batch._make, without a call in between: one for every batch
 
 
-def parse(data: bytes, position: int = 0) -> Batch:
+def parse(data: Data, position: int = 0) -> Batch:
     """The batch at `position`, its checksum compared. CorruptBatch if there is none."""
-    if len(data) - position < HEADER_SIZE:
-        raise NoBatch(f"{len(data) - position} bytes are less than a header")
+    size = len(data)
+    if size - position < HEADER_SIZE:
+        raise NoBatch(f"{size - position} bytes are less than a header")
     fields: tuple[Any, ...] = _HEADER.unpack_from(data, position)
     length, magic, checksum = fields[1], fields[3], fields[4]
     end = position + LENGTH_END + length
-    if length < HEADER_SIZE - LENGTH_END or end > len(data):
+    if length < HEADER_SIZE - LENGTH_END or end > size:
         raise NoBatch(f"batch {fields[0]} says {length} bytes, which are not there")
     if magic != MAGIC:
         raise NoBatch(f"batch {fields[0]} is of version {magic}, not {MAGIC}")
-    if crc32c(memoryview(data)[position + _CHECKED_FROM : end]) != checksum:
+    view = memoryview(data)
+    if crc32c(view[position + _CHECKED_FROM : end]) != checksum:
         raise CorruptBatch(f"the checksum of batch {fields[0]} is wrong")
-    whole = data if position == 0 and end == len(data) else bytes(data[position:end])
+    whole = data if position == 0 and end == size else view[position:end]
     return _batch(Batch, (*fields, whole))
 
 
@@ -266,7 +278,7 @@ def require_whole(data: bytes) -> None:
         position, next_offset = end, base_offset + delta + 1
 
 
-def transactional_producer(data: bytes) -> tuple[int, int, int] | None:
+def transactional_producer(data: Data) -> tuple[int, int, int] | None:
     """Producer id, epoch and first sequence of a batch that belongs to a transaction, without a
     look at the rest. None for any other batch."""
     if len(data) < HEADER_SIZE or not data[_ATTRIBUTES_AT + 1] & _TRANSACTIONAL:
@@ -274,14 +286,14 @@ def transactional_producer(data: bytes) -> tuple[int, int, int] | None:
     return _PRODUCER.unpack_from(data, _PRODUCER_AT)
 
 
-def parse_all(data: bytes) -> list[Batch]:
+def parse_all(data: Data) -> list[Batch]:
     """Batches one after the other, as a request or a fetch carries them."""
     found = []
-    position = 0
-    while position < len(data):
+    position, end = 0, len(data)
+    while position < end:
         batch = parse(data, position)
         found.append(batch)
-        position += len(batch.data)
+        position += LENGTH_END + batch.length
     return found
 
 
@@ -351,7 +363,7 @@ def build(
 def recompressed(batch: Batch, kind: Compression) -> Batch:
     """The same records, compressed in another way."""
     try:
-        body = decompressed(batch.compression, batch.data[HEADER_SIZE:])
+        body = decompressed(batch.compression, bytes(batch.data[HEADER_SIZE:]))
     except CannotDecompress as error:
         raise CorruptBatch(f"batch {batch.base_offset}: {error}") from error
     attributes = batch.attributes & ~_COMPRESSION | kind

@@ -9,6 +9,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
+from lossless.log.batch import Data
 from lossless.log.store import StoreFailed
 
 _REPLACEMENT = ".new"  # what a replacement is called until it is whole
@@ -50,14 +51,18 @@ class FileStore:
 
     def read(self, name: str, position: int, size: int) -> bytes:
         try:
-            descriptor = self._descriptor(name, create=False)
+            descriptor = self._open.get(name)
+            if descriptor is None:
+                descriptor = self._descriptor(name, create=False)
             return b"" if descriptor is None else os.pread(descriptor, size, position)
         except OSError as error:
             raise _refused(name, error) from error
 
-    def append(self, name: str, data: bytes) -> None:
+    def append(self, name: str, data: Data) -> None:
         try:
-            descriptor = self._descriptor(name, create=True)
+            descriptor = self._open.get(name)
+            if descriptor is None:
+                descriptor = self._descriptor(name, create=True)
             assert descriptor is not None
             written = os.write(descriptor, data)
             while written < len(data):

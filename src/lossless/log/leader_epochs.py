@@ -33,16 +33,13 @@ class LeaderEpochs:
     ) -> None:
         self._forgets_empty = forgets_empty
         self._entries: list[EpochStart] = []
+        self.latest: int | None = None  # of all; asked for with every batch and every fetch
         for entry in entries or []:
             self.assign(*entry)
 
     @property
     def entries(self) -> tuple[EpochStart, ...]:
         return tuple(self._entries)
-
-    @property
-    def latest(self) -> int | None:
-        return self._entries[-1].epoch if self._entries else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Notes that `epoch` begins here, unless it has begun already. True if it was noted."""
@@ -53,6 +50,7 @@ class LeaderEpochs:
         ):
             self._entries.pop()
         self._entries.append(EpochStart(epoch, start_offset))
+        self.latest = epoch
         return True
 
     def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd | None:
@@ -76,6 +74,7 @@ class LeaderEpochs:
         first_gone = end_offset if self._forgets_empty else end_offset + 1
         while self._entries and self._entries[-1].start_offset >= first_gone:
             self._entries.pop()
+        self.latest = self._entries[-1].epoch if self._entries else None
         return len(self._entries) < before
 
     def truncate_from_start(self, start_offset: int) -> None:

@@ -44,7 +44,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from lossless.log.batch import NO_TIMESTAMP, Batch, CorruptBatch, Marker, Record, build_marker
+from lossless.log.batch import (
+    LENGTH_END,
+    NO_TIMESTAMP,
+    Batch,
+    CorruptBatch,
+    Marker,
+    Record,
+    build_marker,
+)
 from lossless.log.compaction import Compaction
 from lossless.log.index import AbortedTransaction
 from lossless.log.leader_epochs import EpochEnd, LeaderEpochs
@@ -172,12 +180,12 @@ class Log:
         if self.config.log_append_time:
             batch = batch.with_log_append_time(now_ms)
         placed = batch.placed(self.log_end_offset, leader_epoch)
-        self._write((placed,))
+        self._write(placed)
         return Appended(placed.base_offset, placed.last_offset)
 
     def append_decided(self, batch: Batch, *, leader_epoch: int) -> None:
         """As the leader, what its own coordinator wrote: nothing about it is in doubt."""
-        self._write((batch.placed(self.log_end_offset, leader_epoch),))
+        self._write(batch.placed(self.log_end_offset, leader_epoch))
 
     def append_marker(
         self,
@@ -199,41 +207,43 @@ class Log:
             producer_id=producer_id,
             producer_epoch=producer_epoch,
         ).placed(self.log_end_offset, leader_epoch)
-        self._write((batch,))
+        self._write(batch)
         return Appended(batch.base_offset, batch.last_offset)
 
     def append_from_leader(self, batches: Sequence[Batch]) -> None:
         """As a follower: what the leader has decided is not questioned, but for its place."""
-        end = self.log_end_offset
+        active = self._segments[-1]
+        end, size, latest_ms = active.next_offset, 0, NO_TIMESTAMP
+        is_of_latest_epoch, epoch = True, self._epochs.latest
         for batch in batches:
             if batch.base_offset < end:
                 raise UnexpectedOffset(f"batch {batch.base_offset} came where {end} should")
-            end = batch.next_offset
-        if len(batches) > 1 and self._fit(batches):
-            self._write(batches)
+            end = batch.base_offset + batch.last_offset_delta + 1
+            size += LENGTH_END + batch.length
+            if batch.max_timestamp_ms > latest_ms:
+                latest_ms = batch.max_timestamp_ms
+            if batch.leader_epoch != epoch:
+                is_of_latest_epoch = False
+        # The first batch of a segment decides how old it is.
+        if is_of_latest_epoch and active.size and not self._is_roll_due(size, end - 1, latest_ms):
+            self._write_to(active, batches)
         else:
             for batch in batches:
-                self._write((batch,))
+                self._write(batch)
 
-    def _fit(self, batches: Sequence[Batch]) -> bool:
-        """Whether they are of the latest epoch, and the active segment is for all of them."""
-        epoch, size = self._epochs.latest, 0
-        for batch in batches:
-            if batch.leader_epoch != epoch or self._is_roll_due(batch, size):
-                return False
-            size += len(batch.data)
-        return self._segments[-1].size > 0  # else the first one decides how old the segment is
-
-    def _write(self, batches: Sequence[Batch]) -> None:
-        """One, or several that fit."""
-        first = batches[0]
-        if self._is_roll_due(first):
+    def _write(self, batch: Batch) -> None:
+        size = LENGTH_END + batch.length
+        if self._is_roll_due(size, batch.last_offset, batch.max_timestamp_ms):
             # A leader's compaction leaves gaps between batches; between segments they would look as
             # if a crash had made them.
             self._roll(self.log_end_offset)
-        if self._epochs.assign(first.leader_epoch, first.base_offset):
+        if batch.leader_epoch != self._epochs.latest:
+            self._epochs.assign(batch.leader_epoch, batch.base_offset)
             self._store.replace(EPOCHS, self._epochs.encode())
-        active = self._segments[-1]
+        self._write_to(self._segments[-1], (batch,))
+
+    def _write_to(self, active: Segment, batches: Sequence[Batch]) -> None:
+        """For which it has room."""
         before = active.size
         active.append(batches)
         for batch in batches:
@@ -259,14 +269,12 @@ class Log:
                 )
             )
 
-    def _is_roll_due(self, batch: Batch, before: int = 0) -> bool:
-        """For a batch that comes after so many bytes that are not written yet."""
-        active = self._segments[-1]
+    def _is_roll_due(self, size: int, last_offset: int, timestamp_ms: int) -> bool:
+        """For so many bytes more, up to an offset and a time."""
+        active, config = self._segments[-1], self.config
         # By the records' own times, as in Kafka: what is old already is not cut to pieces.
-        return _is_older(
-            active.first_timestamp_ms, batch.max_timestamp_ms, self.config.segment_ms
-        ) or active.is_full_for(
-            before + len(batch.data), batch.last_offset, self.config.segment_bytes
+        return active.is_full_for(size, last_offset, config.segment_bytes) or _is_older(
+            active.first_timestamp_ms, timestamp_ms, config.segment_ms
         )
 
     def _roll(self, base_offset: int) -> None:
@@ -284,7 +292,9 @@ class Log:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
         active = self._segments[-1]
         try:
-            for segment in self._segments_from(offset):
+            for segment in (
+                (active,) if offset >= active.base_offset else self._segments_from(offset)
+            ):
                 is_closed = segment is not active
                 if found := segment.read(offset, end_offset, bytes_max, is_checked=is_closed):
                     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from lossless.log.batch import Data
 from lossless.log.store import StoreFailed
 
 
@@ -35,7 +36,7 @@ class MemoryStore:
         file = self._files.get(name)
         return b"" if file is None else bytes(file.data[position : position + size])
 
-    def append(self, name: str, data: bytes) -> None:
+    def append(self, name: str, data: Data) -> None:
         self._check(name)
         file = self._files.setdefault(name, _File())
         room = self._room()

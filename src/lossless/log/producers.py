@@ -74,10 +74,13 @@ class SentBatch(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
+_new = tuple.__new__  # as SentBatch(…), without a call in between: one for every batch
+
+
 def _sent(batch: Batch) -> SentBatch:
-    return SentBatch(
-        batch.last_sequence, batch.last_offset, batch.last_offset_delta, batch.max_timestamp_ms
-    )
+    delta, timestamp_ms = batch.last_offset_delta, batch.max_timestamp_ms
+    last_sequence = (batch.base_sequence + delta) & SEQUENCE_MAX
+    return _new(SentBatch, (last_sequence, batch.base_offset + delta, delta, timestamp_ms))
 
 
 class CompletedTransaction(NamedTuple):
@@ -167,25 +170,24 @@ class Producers:
         if batch.is_control:
             marker = batch.marker()
             return None if marker is None else self._apply_marker(batch, marker)
-        if batch.producer_id != NO_PRODUCER_ID:
-            known = self._known(batch.producer_id)
-            known.continue_as(batch.producer_epoch)
-            known.last_timestamp_ms = batch.max_timestamp_ms
-            if batch.base_sequence != NO_SEQUENCE:
-                known.batches.append(_sent(batch))
-            if batch.is_transactional and known.transaction_first_offset is None:
-                known.transaction_first_offset = batch.base_offset
-                self._open[batch.producer_id] = batch.base_offset
-        return None
-
-    def _known(self, producer_id: int) -> Producer:
+        producer_id = batch.producer_id
+        if producer_id == NO_PRODUCER_ID:
+            return None
         known = self._by_id.get(producer_id)
         if known is None:
             known = self._by_id[producer_id] = Producer()
-        return known
+        if known.epoch != batch.producer_epoch:
+            known.continue_as(batch.producer_epoch)
+        known.last_timestamp_ms = batch.max_timestamp_ms
+        if batch.base_sequence != NO_SEQUENCE:
+            known.batches.append(_sent(batch))
+        if known.transaction_first_offset is None and batch.is_transactional:
+            known.transaction_first_offset = batch.base_offset
+            self._open[producer_id] = batch.base_offset
+        return None
 
     def _apply_marker(self, batch: Batch, marker: Marker) -> CompletedTransaction | None:
-        known = self._known(batch.producer_id)
+        known = self._by_id.setdefault(batch.producer_id, Producer())
         known.continue_as(batch.producer_epoch)
         known.coordinator_epoch = marker.coordinator_epoch
         known.last_timestamp_ms = batch.max_timestamp_ms
@@ -212,7 +214,7 @@ class Producers:
 
     def first_open_offset(self) -> int | None:
         """Where the oldest transaction begins that has no marker yet."""
-        return next(iter(self._open.values()), None)
+        return next(iter(self._open.values())) if self._open else None
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
         """Forgets who has been silent for long. Whoever has a transaction open is kept."""

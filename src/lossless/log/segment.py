@@ -58,6 +58,9 @@ class Place(NamedTuple):
     last_offset: int
 
 
+_place = tuple.__new__  # as Place(…), without a call in between: one for every batch
+
+
 def file_name(offset: int, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
 
@@ -187,29 +190,30 @@ class Segment:
 
     def append(self, batches: Sequence[Batch]) -> None:
         """All in one piece: a system call costs more than a batch does."""
-        self._store.append(self._name, b"".join([batch.data for batch in batches]))
+        if len(batches) == 1:
+            self._store.append(self._name, batches[0].data)
+        else:
+            self._store.append(self._name, b"".join([batch.data for batch in batches]))
         for batch in batches:
             self._note(batch)
 
     def _note(self, batch: Batch) -> None:
         """Takes note of a batch at the end of the file, in the indexes too where one is due."""
-        size, last_offset = len(batch.data), batch.last_offset
-        if self.first_timestamp_ms == NO_TIMESTAMP:
-            self.first_timestamp_ms = batch.max_timestamp_ms
-        self._note_time(batch)
+        position, size = self.size, LENGTH_END + batch.length
+        last_offset = batch.base_offset + batch.last_offset_delta
+        timestamp_ms = batch.max_timestamp_ms
+        if timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms, self._max_timestamp_offset = timestamp_ms, last_offset
+            if self.first_timestamp_ms == NO_TIMESTAMP:
+                self.first_timestamp_ms = timestamp_ms
         if self._unindexed_bytes > self._index_interval_bytes:
-            self._offsets.append(last_offset, self.size)
+            self._offsets.append(last_offset, position)
             self._times.append(self.max_timestamp_ms, self._max_timestamp_offset)
             self._unindexed_bytes = 0
         self._unindexed_bytes += size
-        self._recent.append(Place(self.size, size, last_offset))
-        self.size += size
+        self._recent.append(_place(Place, (position, size, last_offset)))
+        self.size = position + size
         self.next_offset = last_offset + 1
-
-    def _note_time(self, batch: Batch) -> None:
-        if batch.max_timestamp_ms > self.max_timestamp_ms:
-            self.max_timestamp_ms = batch.max_timestamp_ms
-            self._max_timestamp_offset = batch.last_offset
 
     @property
     def names(self) -> list[str]:
@@ -312,7 +316,7 @@ class Segment:
                     break
                 batch = parse(chunk, at)
                 yield batch
-                at += len(batch.data)
+                at += LENGTH_END + batch.length
             if not at:
                 raise CorruptBatch(f"{self._name} ends at {position}, before it should")
             position += at
@@ -333,8 +337,10 @@ class Segment:
         recent = self._recent
         if recent and recent[0].last_offset < offset:
             asked: list[Place] = []
-            while recent[-1 - len(asked)].last_offset >= offset:
-                asked.append(recent[-1 - len(asked)])
+            for place in reversed(recent):
+                if place.last_offset < offset:
+                    break
+                asked.append(place)
             return reversed(asked)
         start = self._offsets.floor(offset)
         places = self._places(start)
@@ -369,7 +375,9 @@ class Segment:
         for place in self._places(start):
             batch = parse(self._store.read(self._name, place.position, place.size))
             self.next_offset = batch.next_offset
-            self._note_time(batch)
+            if batch.max_timestamp_ms > self.max_timestamp_ms:
+                self.max_timestamp_ms = batch.max_timestamp_ms
+                self._max_timestamp_offset = batch.last_offset
         self._read_first()
 
     def _read_first(self) -> None:

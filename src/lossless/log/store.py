@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from lossless.log.batch import Data
+
 
 class StoreFailed(Exception):
     """The storage refused: full, broken, gone. What was there before is still there."""
@@ -28,7 +30,7 @@ class Store(Protocol):
     def read(self, name: str, position: int, size: int) -> bytes:
         """Less than `size` at the end of the file, and nothing of a file that does not exist."""
 
-    def append(self, name: str, data: bytes) -> None:
+    def append(self, name: str, data: Data) -> None:
         """Written when this returns, and flushed at the next `flush`. All of it or, when it fails,
         a part, which the caller has to truncate or to recover."""
 

@@ -34,7 +34,7 @@ from lossless.core.messages import (
     ProduceAnswer,
     TopicPartition,
 )
-from lossless.log.batch import NO_PRODUCER_ID, Record, build
+from lossless.log.batch import NO_PRODUCER_ID, Data, Record, build
 from lossless.log.producers import BATCHES_MAX
 from lossless.simulator.clients.leaders import Leaders
 from lossless.simulator.settings import BACKOFF_MS, REQUEST_TIMEOUT_MS, ProducerSettings
@@ -272,7 +272,7 @@ class _Carried(Produce):
         cls,
         acks: int,
         timeout_ms: int,
-        batches: tuple[tuple[TopicPartition, bytes], ...],
+        batches: tuple[tuple[TopicPartition, Data], ...],
         *,
         batch: _Batch,
     ) -> _Carried:
