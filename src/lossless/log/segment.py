@@ -74,6 +74,7 @@ class Segment:
         self._times = TimeIndex(store, file_name(base_offset, ".timeindex"), base_offset)
         self._unindexed_bytes = 0
         self._recent: deque[Place] = deque(maxlen=RECENT)
+        self._last, self._last_at = b"", -1  # written, and where: what followers ask for next
         self.aborted = AbortedIndex(store, file_name(base_offset, ".txnindex"))
         self.base_offset = base_offset
         self.next_offset = base_offset
@@ -190,10 +191,10 @@ class Segment:
 
     def append(self, batches: Sequence[Batch]) -> None:
         """All in one piece: a system call costs more than a batch does."""
-        if len(batches) == 1:
-            self._store.append(self._name, batches[0].data)
-        else:
-            self._store.append(self._name, b"".join([batch.data for batch in batches]))
+        data = batches[0].data if len(batches) == 1 else b"".join([b.data for b in batches])
+        self._store.append(self._name, data)
+        if isinstance(data, bytes):  # a view would keep all of what it is a part of
+            self._last, self._last_at = data, self.size
         for batch in batches:
             self._note(batch)
 
@@ -291,6 +292,8 @@ class Segment:
             end = after
         if start is None:
             return b""
+        if start == self._last_at and end == start + len(self._last):
+            return self._last
         found = self._store.read(self._name, start, end - start)
         if len(found) < end - start:
             raise CorruptBatch(f"{self._name} ends at {start + len(found)}, before it should")
@@ -388,6 +391,7 @@ class Segment:
 
     def _forget(self) -> None:
         self._recent.clear()
+        self._last, self._last_at = b"", -1
         self.size = self._unindexed_bytes = 0
         self.next_offset = self.base_offset
         self.first_timestamp_ms = self.max_timestamp_ms = NO_TIMESTAMP
