@@ -7,9 +7,10 @@
     compact     keeps the last record of every key (compaction.py)
     flush       what is written becomes what a loss of power cannot take
 
-A segment that is closed, and every few megabytes, is flushed beside the work (Store.flush_later):
-so a log that was killed has little to read when it is opened, however large it is. Kafka flushes
-what it closes, reads the last segment as a whole, and leaves the rest to the system.
+A segment that is closed, and every 192 MB, is flushed beside the work (Store.flush_later): so a log
+that was killed has little to read when it is opened, however large it is. Flushing every 16 MB made
+that less, and producing as slow as the disk. Kafka flushes what it closes, reads the last segment
+as a whole, and leaves the rest to the system.
 
 Files beside those of the segments
     leader-epoch-checkpoint      the first offset of every leader epoch
@@ -68,7 +69,7 @@ CLEAN = "clean-shutdown"
 DAMAGED = "damaged"
 SNAPSHOT_SUFFIX = ".snapshot"
 RECALLED_BYTES = 4 << 20
-UNFLUSHED_BYTES_MAX = 16 << 20  # then a flush begins; a log that was killed reads about as much
+UNFLUSHED_BYTES_MAX = 192 << 20  # then a flush begins; a log that was killed reads about as much
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
