@@ -7,6 +7,7 @@ import itertools
 import struct
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,10 @@ class _Transport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.is_aborted = False
+        self.is_closed = False
+
+    def get_extra_info(self, _name: str, default: Any = None) -> Any:
+        return default
 
     def write(self, _data: Any) -> None:
         pass
@@ -30,6 +35,9 @@ class _Transport(asyncio.Transport):
 
     def abort(self) -> None:
         self.is_aborted = True
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 def _answer(number: int, body: bytes, *, is_flexible: bool) -> bytes:
@@ -90,6 +98,69 @@ def test_an_answer_nobody_asked_for_ends_the_connection() -> None:
         link.data_received(_answer(1, b"unasked", is_flexible=False))
         link.close()
         return heard, transport.is_aborted
+
+    assert asyncio.run(hear()) == ([], True)
+
+
+class _Hears:
+    name = "a test"
+    frame_bytes_max = 50_000
+
+    def __init__(self) -> None:
+        self.heard: list[bytes] = []
+
+    def on_open(self, connection: Connection) -> None:
+        pass
+
+    def on_frame(self, _connection: Connection, frame: bytes) -> None:
+        self.heard.append(frame)
+
+    def on_close(self, connection: Connection) -> None:
+        pass
+
+
+@given(
+    sizes=st.lists(st.integers(1, 100) | st.integers(16_000, 40_000), min_size=1, max_size=5),
+    cuts=st.lists(st.integers(0, 200_000), max_size=12),
+    is_cut_between=st.booleans(),
+)
+def test_requests_are_the_same_however_they_are_cut(
+    sizes: list[int], cuts: list[int], is_cut_between: bool
+) -> None:
+    requests = [bytes([number]) * size for number, size in enumerate(sizes)]
+    framed = [struct.pack(">i", len(request)) + request for request in requests]
+    stream = b"".join(framed)
+    if is_cut_between:
+        cuts = list(itertools.accumulate(map(len, framed)))
+    places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+
+    async def hear() -> list[bytes]:
+        hears = _Hears()
+        connection = Connection(hears)
+        connection.connection_made(_Transport())
+        for start, end in itertools.pairwise(places):
+            while start < end:
+                buffer = connection.get_buffer(-1)
+                size = min(len(buffer), end - start)
+                buffer[:size] = stream[start : start + size]
+                connection.buffer_updated(size)
+                start += size
+        return hears.heard
+
+    assert asyncio.run(hear()) == requests
+
+
+@pytest.mark.parametrize("length", [0, -1, 50_001, 0x7FFFFFFF])
+def test_a_frame_of_no_length_or_of_too_much_ends_the_connection(length: int) -> None:
+    async def hear() -> tuple[list[bytes], bool]:
+        hears = _Hears()
+        connection = Connection(hears)
+        transport = _Transport()
+        connection.connection_made(transport)
+        data = struct.pack(">i", length) + bytes(max(0, min(length, 60_000)))
+        connection.get_buffer(-1)[: len(data)] = data
+        connection.buffer_updated(len(data))
+        return hears.heard, transport.is_closed
 
     assert asyncio.run(hear()) == ([], True)
 

@@ -79,6 +79,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_active_s",
         "_filled",
+        "_is_active",
         "_is_choked",
         "_is_closing",
         "_is_due",
@@ -94,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         "_slots",
         "_transport",
         "amend",
+        "begun",
         "client_id",
         "frame_bytes_max",
         "listener",
@@ -109,6 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._slots: collections.deque[Slot] = collections.deque()
         self.client_id: str | None = None  # as its last request named it
+        self.begun: Any = None  # the server's: what the last request began with
         self._requests_max = REQUESTS_MAX
         self._rest = b""  # the beginning of a frame, or what is not looked at yet
         self._pieces: list[memoryview] | None = None  # of a large frame; the last one is being read
@@ -118,7 +121,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_held = False  # nothing is read, what came is not looked at
         self._is_due = False  # there are answers that go out before the loop waits again
         self._is_closing = False
-        self._active_s = self._loop.time()
+        self._is_active = True  # since it was last looked for who is idle
+        self._active_s = 0.0
         self.peer_host = ""
         self.listener = listening.name
         # The gate's, if there is one: who this is, how much may come, what happens to the next
@@ -146,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._shared
 
     def buffer_updated(self, size: int) -> None:
-        self._active_s = self._loop.time()
+        self._is_active = True
         if self._is_closing:
             return
         if self._pieces is not None:
@@ -154,7 +158,14 @@ class Connection(asyncio.BufferedProtocol):
             if self._filled == len(self._pieces[-1]):
                 self._on_piece(self._pieces)
             return
-        data = bytes(self._shared[:size])
+        shared = self._shared
+        if not self._rest and not self._is_choked and len(self._slots) < self._requests_max:
+            # Most often it is one frame and nothing else: it is copied once.
+            (length,) = LENGTH.unpack_from(shared)
+            if length == size - LENGTH.size and 0 < length <= self.frame_bytes_max:
+                self._on_frame(self, bytes(shared[LENGTH.size : size]))
+                return
+        data = bytes(shared[:size])
         self._take_frames(self._rest + data if self._rest else data)
 
     def eof_received(self) -> bool:
@@ -259,7 +270,7 @@ class Connection(asyncio.BufferedProtocol):
         if not slots:
             self._requests_max = REQUESTS_MAX
         if ready:
-            self._active_s = self._loop.time()
+            self._is_active = True
             if len(ready) == 1:
                 transport.write(ready[0])
             else:
@@ -270,7 +281,11 @@ class Connection(asyncio.BufferedProtocol):
     # The end
 
     def idle_s(self, now_s: float) -> float:
-        """For how long nothing has come or gone, unless it is the client who waits."""
+        """For how long nothing has come or gone, unless it is the client who waits. As far as
+        somebody has looked: asking for the time of everything that comes and goes takes its own."""
+        if self._is_active:
+            self._is_active = False
+            self._active_s = now_s
         is_served = bool(self._slots) and not self._is_choked and not self._is_closing
         return 0.0 if is_served else now_s - self._active_s
 

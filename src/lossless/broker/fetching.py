@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -11,11 +11,11 @@ from lossless.broker.fetch_sessions import NO_SESSION, FetchSessions, Opened
 from lossless.broker.host import Clock, Host
 from lossless.broker.leaders import Leaders
 from lossless.broker.server import encoded
-from lossless.core.messages import CONSUMER, Error, FetchAnswer, Fetched
+from lossless.core.messages import CONSUMER, Error, FetchAnswer, Fetched, TopicPartition
 from lossless.core.metadata import Image
 from lossless.core.replica import Replica, Role
 from lossless.wire import fetch
-from lossless.wire.fetch import Asked, Message, Told
+from lossless.wire.fetch import Asked, Message, Told, TopicKey
 from lossless.wire.frames import Header
 
 
@@ -50,9 +50,17 @@ class Fetching:
         self._by_rack = by_rack
 
     def take(self, connection: Connection, header: Header, _entity: Any, frame: bytes) -> None:
-        version = header.version
+        version, at = header.version, header.message_at
         names = self._broker.image.topic_names
-        message = fetch.read(frame, header.message_at, version, names)
+        plain = fetch.read_plain(frame, at, version, names, self._bytes_max)
+        if plain is not None:
+            request, topic_ids = plain
+            token = partial(
+                self._fetched_plain, connection.slot(), header, topic_ids, request.read_committed
+            )
+            self._broker.host.request(request.replica, token, request)
+            return
+        message = fetch.read(frame, at, version, names)
         named = message.named
         slot = connection.slot()
         opened = Opened()
@@ -144,47 +152,81 @@ class Fetching:
         answer: FetchAnswer,
     ) -> None:
         session, partitions = opened.session, answer.partitions
-        image = self._broker.image
         session_id = NO_SESSION if session is None else session.id
+        keys: dict[TopicPartition, TopicKey] = {one.partition.partition: one.topic for one in asked}
         if session is not None:
-            by_ids = header.version >= fetch.WITH_TOPIC_IDS
-            keys = {one.partition.partition: one.topic for one in asked} if by_ids else {}
             news = [
-                session.is_news(
-                    (
-                        keys.get(fetched.partition, fetched.partition.topic),
-                        fetched.partition.partition,
-                    ),
-                    fetched,
-                )
+                session.is_news((keys[fetched.partition], fetched.partition.partition), fetched)
                 for fetched in partitions
             ]
             if opened.is_incremental:
                 partitions = tuple(
                     fetched for fetched, is_news in zip(partitions, news, strict=True) if is_news
                 )
-        is_well = not settled and not any(
-            fetched.error or fetched.diverging for fetched in partitions
-        )
-        if is_well:
-            slot.fill(
-                fetch.all_well(
-                    header.correlation_id,
-                    header.version,
-                    session_id,
-                    partitions,
-                    image.topics,
-                    read_committed,
-                )
-            )
+        if settled or not _is_well(partitions):
+            self._tell(slot, header, session_id, partitions, keys, settled, read_committed)
+        else:
+            self._tell_well(slot, header, session_id, partitions, read_committed)
+
+    def _fetched_plain(
+        self,
+        slot: Slot,
+        header: Header,
+        topic_ids: Mapping[str, bytes],
+        read_committed: bool,
+        answer: FetchAnswer,
+    ) -> None:
+        partitions = answer.partitions
+        if _is_well(partitions):
+            self._tell_well(slot, header, NO_SESSION, partitions, read_committed)
             return
-        names = {one.partition.partition: one.topic for one in asked}
+        keys: dict[TopicPartition, TopicKey] = {
+            fetched.partition: topic_ids[fetched.partition.topic] for fetched in partitions
+        }
+        self._tell(slot, header, NO_SESSION, partitions, keys, {}, read_committed)
+
+    def _tell_well(
+        self,
+        slot: Slot,
+        header: Header,
+        session_id: int,
+        partitions: Sequence[Fetched],
+        read_committed: bool,
+    ) -> None:
+        topic_ids = self._broker.image.topics
+        slot.fill(
+            fetch.all_well(
+                header.correlation_id,
+                header.version,
+                session_id,
+                partitions,
+                topic_ids,
+                read_committed,
+            )
+        )
+
+    def _tell(
+        self,
+        slot: Slot,
+        header: Header,
+        session_id: int,
+        partitions: Sequence[Fetched],
+        keys: Mapping[TopicPartition, TopicKey],
+        settled: Mapping[Any, Told],
+        read_committed: bool,
+    ) -> None:
+        """When something is to be said beyond records."""
         leaders, endpoints = self._broker.leaders.instead(
             [fetched.partition for fetched in partitions if fetched.error], slot
         )
         told = [
-            Told(names[fetched.partition], fetched, leaders.get(fetched.partition))
+            Told(keys[fetched.partition], fetched, leaders.get(fetched.partition))
             for fetched in partitions
         ]
         fields = fetch.told(session_id, [*told, *settled.values()], endpoints, read_committed)
         slot.fill([encoded(header, fields)])
+
+
+def _is_well(partitions: Sequence[Fetched]) -> bool:
+    # A list, because a generator takes longer than what it looks at.
+    return not [one for one in partitions if one.error or one.diverging]

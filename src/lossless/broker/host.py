@@ -15,9 +15,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
-from lossless.core.machine import Effects, Machine
+from lossless.core.machine import NOTHING, Effects, Machine
 from lossless.core.quorum_messages import QuorumBroken
 from lossless.log.log import DamagedLog, Log
 from lossless.log.store import StoreFailed
@@ -76,9 +77,12 @@ class Host:
         self.event(self.machine.on_start)
 
     def request(self, source: int, token: Callable[[Any], None], request: Any) -> None:
-        self.event(self.machine.on_request, source, token, request)
+        self._event(self.machine.on_request, (source, token, request))
 
     def event(self, handler: Callable[..., Effects], *arguments: Any) -> None:
+        self._event(handler, arguments)
+
+    def _event(self, handler: Callable[..., Effects], arguments: tuple[Any, ...]) -> None:
         if self._is_stopped:
             return
         if self._batching is None:
@@ -116,7 +120,8 @@ class Host:
             # A request that we did not expect: it is not answered, and everybody else is.
             _logger.exception("%s", getattr(handler, "__qualname__", handler))
         else:
-            self._run(effects)
+            if effects is not NOTHING:
+                self._run(effects, now_ms)
 
     def stop(self) -> None:
         """No more events. What the machine wrote stays as it is."""
@@ -134,9 +139,9 @@ class Host:
 
     # What the machine asks for
 
-    def _run(self, effects: Effects) -> None:
+    def _run(self, effects: Effects, now_ms: int) -> None:
         for to, request in effects.send:
-            self._send_and_wait(to, request)
+            self._send(to, request, partial(self._on_answer, to, request))
         for token, answer in effects.reply:
             token(answer)
         for log in effects.flush:
@@ -144,13 +149,10 @@ class Host:
                 self._loop.call_soon(self._flush)
             self._to_flush.add(log)
         if effects.wake_ms is not None:
-            self._wake(effects.wake_ms)
+            self._wake(effects.wake_ms, now_ms)
 
-    def _send_and_wait(self, to: int, request: Any) -> None:
-        def answered(answer: Any) -> None:
-            self.event(self.machine.on_answer, to, request, answer)
-
-        self._send(to, request, answered)
+    def _on_answer(self, source: int, request: Any, answer: Any) -> None:
+        self._event(self.machine.on_answer, (source, request, answer))
 
     def _flush(self) -> None:
         names, self._to_flush = self._to_flush, set()
@@ -163,13 +165,13 @@ class Host:
                 return
             self.event(self.machine.on_flushed, name, log.recovery_point)
 
-    def _wake(self, wake_ms: int) -> None:
+    def _wake(self, wake_ms: int, now_ms: int) -> None:
         if self._timer is not None:
             if self._timer_ms <= wake_ms:
                 return
             self._timer.cancel()
         self._timer_ms = wake_ms
-        delay_s = max(0, wake_ms - self._clock.now_ms()) / 1000
+        delay_s = max(0, wake_ms - now_ms) / 1000
         self._timer = self._loop.call_later(delay_s, self._on_time)
 
     def _on_time(self) -> None:

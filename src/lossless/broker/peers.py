@@ -14,6 +14,7 @@ from lossless.core.messages import (
     BrokerHeartbeat,
     BrokerRegistration,
     Fetch,
+    FetchAnswer,
     WriteTxnMarker,
 )
 from lossless.core.metadata import Image
@@ -32,9 +33,16 @@ from lossless.wire import (
     vote,
     write_txn_markers,
 )
-from lossless.wire.outgoing import Outgoing, outgoing, written
+from lossless.wire.outgoing import Outgoing, outgoing
+from lossless.wire.reading import new
 
 Open = Callable[[Callable[[], asyncio.Protocol], Address], Awaitable[None]]
+# What waits at the other end must not keep anything else waiting.
+_CHANNELS: dict[type[Any], str] = {
+    Fetch: "fetch",
+    QuorumFetch: "fetch",
+    WriteTxnMarker: "markers",
+}
 
 
 class Peers:
@@ -55,8 +63,8 @@ class Peers:
         self._cut: frozenset[int] = frozenset()
 
     def send(self, to: int, request: Any, answered: Callable[[Any], None]) -> None:
-        # What waits at the other end must not keep anything else waiting.
-        self.link(to, _channel(request)).ask(self._outgoing(to, request), answered)
+        channel = _CHANNELS.get(type(request), "other")
+        self.link(to, channel).ask(self._outgoing(to, request), answered)
 
     def link(self, to: int, channel: str) -> Link:
         link = self._links.get((to, channel))
@@ -82,13 +90,9 @@ class Peers:
     def _outgoing(self, to: int, request: Any) -> Outgoing:
         match request:
             case Fetch():
-                image = self._image()
-                return written(
-                    fetch.KEY,
-                    fetch.VERSION,
-                    fetch.asked(request, image.topics),
-                    lambda message: fetch.answered(message, request, self._image().topic_names),
-                )
+                message = fetch.asked(request, self._image().topics)
+                read = partial(self._fetched, request)
+                return new(Outgoing, (fetch.KEY, fetch.VERSION, True, message, read))
             case QuorumFetch():
                 fields = quorum_fetch.asked(request, self._cluster_id)
                 return outgoing(
@@ -156,15 +160,8 @@ class Peers:
                 )
         raise TypeError(f"no API carries {type(request).__name__}")
 
-
-def _channel(request: Any) -> str:
-    match request:
-        case Fetch() | QuorumFetch():
-            return "fetch"
-        case WriteTxnMarker():
-            return "markers"
-        case _:
-            return "other"
+    def _fetched(self, request: Fetch, frame: bytes, at: int) -> FetchAnswer:
+        return fetch.answered(frame, at, request, self._image().topic_names)
 
 
 def names_of(nodes: Iterable[int]) -> frozenset[str]:

@@ -10,7 +10,7 @@ from lossless.broker.connection import Connection, Slot
 from lossless.broker.host import Host
 from lossless.broker.leaders import Leaders
 from lossless.broker.server import encoded
-from lossless.core.messages import Error, ProduceAnswer
+from lossless.core.messages import ProduceAnswer
 from lossless.core.metadata import Image
 from lossless.wire import produce
 from lossless.wire.frames import Header
@@ -47,12 +47,11 @@ class Producing:
     ) -> None:
         topics = self._broker.image.topics
         partitions = answer.partitions
-        if not unknown and all(produced.error is Error.NONE for produced in partitions):
+        refused = [produced.partition for produced in partitions if produced.error]
+        if not refused and not unknown:
             slot.fill([produce.all_well(header.correlation_id, header.version, partitions, topics)])
             return
-        leaders, endpoints = self._broker.leaders.instead(
-            [produced.partition for produced in partitions if produced.error], slot
-        )
+        leaders, endpoints = self._broker.leaders.instead(refused, slot)
         fields = produce.told(partitions, unknown, topics, leaders, endpoints)
         slot.fill([encoded(header, fields)])
 

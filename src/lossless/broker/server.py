@@ -17,7 +17,7 @@ import resource
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from lossless.broker.connection import Connection, Slot
 from lossless.core.messages import Error
@@ -26,6 +26,8 @@ from lossless.wire.bounds import BadMessage
 from lossless.wire.codec import Fields, make, read, request_class, response_class, write
 from lossless.wire.context import Call
 from lossless.wire.frames import (
+    AFTER_CORRELATION,
+    CORRELATION_AT,
     BadFrame,
     Header,
     has_tagged_answer,
@@ -33,6 +35,7 @@ from lossless.wire.frames import (
     peek,
     response,
 )
+from lossless.wire.reading import INT32, new
 from lossless.wire.versions import API_VERSIONS, APIS, ENVELOPE, FETCH, Api, Listener
 
 Serve = Callable[[Call], Awaitable[Fields]]
@@ -42,8 +45,23 @@ HEAVY = FETCH  # its answers are large
 DESCRIPTORS_KEPT_MAX = 1024  # for logs and for other nodes; an eighth, where there are few
 WARNED_EVERY_S = 60.0
 SWEEPS = 10  # in the time that a connection may be idle
+BEGINNING_BYTES_MAX = 512  # what is kept for each connection; a client id may be 32 KB long
 
 _logger = logging.getLogger(__name__)
+
+
+class Beginning(NamedTuple):
+    """What a request begins with, and what follows from it. Most requests on a connection begin as
+    the one before did, but for the correlation id: nothing of it has to be read again."""
+
+    api_and_version: bytes
+    after_correlation: bytes
+    api: Api
+    version: int
+    client_id: str | None
+    message_at: int
+    entity: Any
+    take: Take | None
 
 
 class Gate(Protocol):
@@ -164,17 +182,19 @@ class Server:
 
     def on_frame(self, connection: Connection, frame: bytes) -> None:
         try:
-            key, version, correlation_id = peek(frame)
-            api = APIS.get(key)
-            if api is None or key not in self._spoken:
-                raise BadFrame(f"API {key} is not spoken here")
-            if not api.lowest <= version <= api.highest:
-                self._on_version(connection, api, version, correlation_id)
-                return
-            entity = request_class(key, version)
-            header = header_of(frame, is_flexible=entity.__flexible__)
-            connection.client_id = header.client_id
-            if header.client_id in self._deaf_to:
+            begun: Beginning | None = connection.begun
+            if (
+                begun is None
+                or not frame.startswith(begun.after_correlation, AFTER_CORRELATION)
+                or not frame.startswith(begun.api_and_version)
+            ):
+                begun = self._beginning(connection, frame)
+                if begun is None:
+                    return
+            _, _, api, version, client_id, message_at, entity, take = begun
+            (correlation_id,) = INT32.unpack_from(frame, CORRELATION_AT)
+            header = new(Header, (api.key, version, correlation_id, client_id, message_at))
+            if client_id in self._deaf_to:
                 connection.abort()
                 return
             if self._gate is not None:
@@ -182,15 +202,14 @@ class Server:
                 if admitted is None:
                     return
                 frame = admitted
-            take = self._take.get(key)
             if take is not None:
                 take(connection, header, entity, frame)
-                if key == HEAVY:
+                if api.key == HEAVY:
                     connection.wait_for_answers()
                 return
-            if key not in self._serve:
+            if api.key not in self._serve:
                 raise BadFrame(f"{api.name} is not served here")
-            message = read(entity, frame, header.message_at)
+            message = read(entity, frame, message_at)
         except (BadFrame, BadMessage) as error:  # nothing was changed yet
             _logger.info("a request from %s is refused: %s", connection.peer_host, error)
             connection.close()
@@ -199,8 +218,34 @@ class Server:
             _logger.exception("a request from %s", connection.peer_host)
             connection.close()
             return
-        call = Call(message, version, header.client_id, connection.peer_host, self.name)
+        call = Call(message, version, client_id, connection.peer_host, self.name)
         self.spawn(self._answer(api, header, call, connection.slot()))
+
+    def _beginning(self, connection: Connection, frame: bytes) -> Beginning | None:
+        """None if there is nothing to serve."""
+        key, version, correlation_id = peek(frame)
+        api = APIS.get(key)
+        if api is None or key not in self._spoken:
+            raise BadFrame(f"API {key} is not spoken here")
+        if not api.lowest <= version <= api.highest:
+            self._on_version(connection, api, version, correlation_id)
+            return None
+        entity = request_class(key, version)
+        header = header_of(frame, is_flexible=entity.__flexible__)
+        message_at = header.message_at
+        begun = Beginning(
+            frame[:CORRELATION_AT],
+            frame[AFTER_CORRELATION:message_at],
+            api,
+            version,
+            header.client_id,
+            message_at,
+            entity,
+            self._take.get(key),
+        )
+        connection.client_id = header.client_id
+        connection.begun = begun if message_at <= BEGINNING_BYTES_MAX else None
+        return begun
 
     def _on_version(
         self, connection: Connection, api: Api, version: int, correlation_id: int

@@ -23,13 +23,15 @@ from lossless.core.messages import (
     TopicPartition,
 )
 from lossless.log.leader_epochs import EpochEnd
+from lossless.wire.bounds import ELEMENTS_MAX, BadMessage
 from lossless.wire.codec import Fields
 from lossless.wire.encoding import INT32, INT64, array, string, varint
-from lossless.wire.reading import Reader
+from lossless.wire.reading import Reader, after_tags, array_at, new, varint_at
 
 KEY, VERSION = 1, 17
 SESSIONS, WITH_RACKS, FLEXIBLE, WITH_TOPIC_IDS, WITH_REPLICA_STATE = 7, 11, 12, 13, 15
 REPLICA_STATE = 1  # a tagged field
+DIVERGING_EPOCH = 0  # a tagged field of a partition in an answer
 READ_COMMITTED = 1
 
 _WAITS = struct.Struct(">iiib")  # wait, bytes at least and at most, isolation
@@ -46,7 +48,15 @@ _LOG_START = struct.Struct(">q")
 _LIMITS = struct.Struct(">iiibii")
 _ASKED = struct.Struct(">iiqiqib")  # the fields of a partition, and that no tags follow
 _REPLICA = struct.Struct(">bbbiqb")  # count, tag and size; id and epoch, and that no tags follow
+_NOTHING_FORGOTTEN_AND_NO_RACK = b"\1\1"
 _NO_READ_REPLICA = INT32.pack(-1)
+# What is told of a partition: index, error, high watermark, last stable offset, log start; how many
+# aborted transactions there are, and one more; whom to ask rather. The last two again, if there are
+# any in between.
+_FETCHED = struct.Struct(">ihqqqBi")
+_ABORTED_AND_REPLICA_SIZE = 5
+_EPOCH_END = struct.Struct(">iq")
+_NO_ERROR = Error.NONE  # looking up a member takes its time
 
 TopicKey = str | bytes  # as the request names it: its name, or the bytes of its id
 
@@ -73,6 +83,74 @@ class Message(NamedTuple):
     named: list[Asked]
     forgotten: list[tuple[TopicKey, int]]
     rack_id: str
+
+
+def read_plain(
+    frame: bytes, at: int, version: int, topic_names: Mapping[int, str], bytes_max: int
+) -> tuple[Fetch, dict[str, bytes]] | None:
+    """What followers and librdkafka ask: without a session everything is named, by ids of topics
+    that are known, and nothing else is said. With the ids, by which the answer names the topics.
+
+    None if it is another request, or none at all: `read` tells which."""
+    if version < WITH_REPLICA_STATE:
+        return None
+    try:
+        wait_ms, bytes_min, bytes_wanted, isolation, session_id, session_epoch = (
+            _LIMITS.unpack_from(frame, at)
+        )
+        if session_id or session_epoch != -1:
+            return None
+        topics, at = varint_at(frame, at + _LIMITS.size)
+        if not 0 < topics <= ELEMENTS_MAX:
+            return None
+        topic_ids: dict[str, bytes] = {}
+        partitions: list[FetchPartition] = []
+        for _ in range(topics - 1):
+            topic_id = frame[at : at + 16]
+            name = topic_names[int.from_bytes(topic_id, "big")]
+            topic_ids[name] = topic_id
+            count, at = varint_at(frame, at + 16)
+            if not 0 < count <= ELEMENTS_MAX:
+                return None
+            for _ in range(count - 1):
+                index, epoch, offset, last_epoch, log_start, size, tags = _ASKED.unpack_from(
+                    frame, at
+                )
+                if tags:
+                    return None
+                at += _ASKED.size
+                where = new(TopicPartition, (name, index))
+                partitions.append(
+                    new(FetchPartition, (where, offset, epoch, last_epoch, log_start, size))
+                )
+            if frame[at]:
+                return None
+            at += 1
+        if not frame.startswith(_NOTHING_FORGOTTEN_AND_NO_RACK, at):
+            return None
+        at += len(_NOTHING_FORGOTTEN_AND_NO_RACK)
+        replica, broker_epoch = CONSUMER, -1
+        if frame[at]:
+            tags, tag, size, replica, broker_epoch, more = _REPLICA.unpack_from(frame, at)
+            if tags != 1 or tag != REPLICA_STATE or size != 13 or more or replica < 0:
+                return None
+    except (struct.error, IndexError, KeyError, BadMessage):
+        return None
+    return (
+        new(
+            Fetch,
+            (
+                replica,
+                broker_epoch,
+                wait_ms,
+                bytes_min,
+                tuple(partitions),
+                isolation == READ_COMMITTED,
+                bytes_wanted if bytes_wanted < bytes_max else bytes_max,
+            ),
+        ),
+        topic_ids,
+    )
 
 
 def read(frame: bytes, at: int, version: int, topic_names: Mapping[int, str]) -> Message:
@@ -127,8 +205,8 @@ def _partition(reader: Reader, version: int, name: str) -> FetchPartition:
     if version >= FLEXIBLE:
         index, epoch, offset, last_epoch, log_start, bytes_max = reader.fixed(_FLEXIBLE_PARTITION)
         reader.tags()
-        at = TopicPartition(name, index)
-        return FetchPartition(at, offset, epoch, last_epoch, log_start, bytes_max)
+        at = new(TopicPartition, (name, index))
+        return new(FetchPartition, (at, offset, epoch, last_epoch, log_start, bytes_max))
     (index,) = reader.fixed(INT32)
     epoch = reader.fixed(INT32)[0] if version >= 9 else UNKNOWN_EPOCH
     (offset,) = reader.fixed(INT64)
@@ -161,48 +239,74 @@ def all_well(
     """The whole answer's frame as buffers, if no partition has an error or a divergence."""
     flexible = version >= FLEXIBLE
     tags = b"\0" if flexible else b""
-    out: list[bytes] = []
-    head = bytearray(tags)
-    head += _SESSION.pack(0, 0, session_id) if version >= SESSIONS else INT32.pack(0)
     topics: dict[str, list[Fetched]] = {}
     for fetched in partitions:
         topics.setdefault(fetched.partition.topic, []).append(fetched)
-    head += array(len(topics), flexible)
+    out: list[bytes] = []
     size = 4
+    parts = [
+        tags,
+        _SESSION.pack(0, 0, session_id) if version >= SESSIONS else INT32.pack(0),
+        array(len(topics), flexible),
+    ]
     for name, group in topics.items():
         if version >= WITH_TOPIC_IDS:
-            head += topic_ids.get(name, 0).to_bytes(16, "big")
+            parts.append(topic_ids.get(name, 0).to_bytes(16, "big"))
         else:
-            head += string(name, flexible)
-        head += array(len(group), flexible)
+            parts.append(string(name, flexible))
+        parts.append(array(len(group), flexible))
         for fetched in group:
-            head += _PARTITION.pack(
-                fetched.partition.partition,
-                0,
-                fetched.high_watermark,
-                fetched.last_stable_offset,
-            )
-            if version >= 5:
-                head += _LOG_START.pack(fetched.log_start_offset)
-            # Nobody who reads everything is told what was aborted.
-            head += array(len(fetched.aborted) if read_committed else -1, flexible)
-            for aborted in fetched.aborted:
-                head += _ABORTED.pack(aborted.producer_id, aborted.first_offset) + tags
-            if version >= 11:
-                head += _NO_READ_REPLICA
             data = fetched.data
-            head += varint(len(data) + 1) if flexible else INT32.pack(len(data))
+            if flexible and not fetched.aborted:
+                parts.append(
+                    _FETCHED.pack(
+                        fetched.partition.partition,
+                        0,
+                        fetched.high_watermark,
+                        fetched.last_stable_offset,
+                        fetched.log_start_offset,
+                        read_committed,  # of aborted ones, and one more: none, or nothing is told
+                        -1,
+                    )
+                )
+                parts.append(varint(len(data) + 1))
+            else:
+                _add_partition(parts, fetched, version, read_committed)
             if data:
-                out += (bytes(head), data)
+                head = b"".join(parts)
+                out += (head, data)
                 size += len(head) + len(data)
-                head = bytearray()
-            head += tags
-        head += tags
-    head += tags
-    size += len(head)
-    out.append(bytes(head))
-    out.insert(0, _START.pack(size, correlation_id))
+                parts = []
+            parts.append(tags)
+        parts.append(tags)
+    parts.append(tags)
+    end = b"".join(parts)
+    out.append(end)
+    out[0] = _START.pack(size + len(end), correlation_id) + out[0]
     return out
+
+
+def _add_partition(
+    parts: list[bytes], fetched: Fetched, version: int, read_committed: bool
+) -> None:
+    """Field by field, up to its records."""
+    flexible = version >= FLEXIBLE
+    parts.append(
+        _PARTITION.pack(
+            fetched.partition.partition, 0, fetched.high_watermark, fetched.last_stable_offset
+        )
+    )
+    if version >= 5:
+        parts.append(_LOG_START.pack(fetched.log_start_offset))
+    # Nobody who reads everything is told what was aborted.
+    parts.append(array(len(fetched.aborted) if read_committed else -1, flexible))
+    for aborted in fetched.aborted:
+        parts.append(_ABORTED.pack(aborted.producer_id, aborted.first_offset))
+        parts.append(b"\0" if flexible else b"")
+    if version >= 11:
+        parts.append(_NO_READ_REPLICA)
+    size = len(fetched.data)
+    parts.append(varint(size + 1) if flexible else INT32.pack(size))
 
 
 class Told(NamedTuple):
@@ -277,37 +381,85 @@ def asked(request: Fetch, topic_ids: Mapping[str, int]) -> bytes:
         parts += (topic_ids.get(name, 0).to_bytes(16, "big"), array(len(partitions), True))
         parts += partitions
         parts.append(b"\0")
-    # Nothing forgotten, no rack; one tagged field, the replica's state.
-    parts += (b"\1\1", _REPLICA.pack(1, 1, 13, request.replica, request.broker_epoch, 0))
+    parts.append(_NOTHING_FORGOTTEN_AND_NO_RACK)
+    parts.append(_REPLICA.pack(1, REPLICA_STATE, 13, request.replica, request.broker_epoch, 0))
     return b"".join(parts)
 
 
-def answered(message: Any, request: Fetch, topic_names: Mapping[int, str]) -> FetchAnswer:
-    """In the order of the request. What the answer does not mention has not changed."""
-    if message.error_code.value:
-        raise ValueError(f"a fetch was refused: {message.error_code.name}")
-    found: dict[TopicPartition, Fetched] = {}
-    for topic in message.responses:
-        name = topic_names.get(topic.topic_id.int if topic.topic_id else 0, "")
-        for said in topic.partitions:
-            partition = TopicPartition(name, said.partition_index)
-            diverging = said.diverging_epoch
-            found[partition] = Fetched(
-                partition,
-                Error(said.error_code.value),
-                said.high_watermark,
-                said.last_stable_offset,
-                said.log_start_offset,
-                EpochEnd(diverging.epoch, diverging.end_offset)
-                if diverging.end_offset >= 0
-                else None,
-                (),
-                said.records or b"",
+def answered(frame: bytes, at: int, request: Fetch, topic_names: Mapping[int, str]) -> FetchAnswer:
+    """By hand, in the order of the request. What the answer does not mention its leader does not
+    know. ValueError if it is no answer, or if everything is refused."""
+    try:
+        found = _found(frame, at, topic_names)
+    except (struct.error, IndexError) as error:
+        raise BadMessage("the message ends too early") from error
+    partitions = [
+        found.get(asked.partition) or Fetched(asked.partition, Error.UNKNOWN_TOPIC_ID)
+        for asked in request.partitions
+    ]
+    return new(FetchAnswer, (tuple(partitions),))
+
+
+def _found(frame: bytes, at: int, topic_names: Mapping[int, str]) -> dict[tuple[str, int], Fetched]:
+    """Without a Reader but for what is rare: a call costs as much as everything that is done here
+    with a partition. struct.error or IndexError where the message ends too early."""
+    _throttle_ms, error, _session_id = _SESSION.unpack_from(frame, at)
+    if error:
+        raise ValueError(f"a fetch was refused: {Error(error).name}")
+    topics, at = array_at(frame, at + _SESSION.size)
+    found: dict[tuple[str, int], Fetched] = {}
+    for _ in range(topics):
+        name = topic_names.get(int.from_bytes(frame[at : at + 16], "big"), "")
+        partitions, at = array_at(frame, at + 16)
+        for _ in range(partitions):
+            index, code, high_watermark, last_stable, log_start, aborted, _ = _FETCHED.unpack_from(
+                frame, at
             )
-    missing = Error.UNKNOWN_TOPIC_ID
-    return FetchAnswer(
-        tuple(
-            found.get(asked.partition) or Fetched(asked.partition, missing)
-            for asked in request.partitions
-        )
-    )
+            at += _FETCHED.size
+            if aborted > 1:
+                at = _after_aborted(frame, at - _ABORTED_AND_REPLICA_SIZE)
+            size, start = varint_at(frame, at)
+            at = start
+            if size:  # of the records, and one more; or there are none
+                at += size - 1
+            diverging = None
+            if frame[at]:
+                diverging, end = _diverging(frame, at)
+            else:
+                end = at + 1
+            found[name, index] = new(
+                Fetched,
+                (
+                    new(TopicPartition, (name, index)),
+                    Error(code) if code else _NO_ERROR,
+                    high_watermark,
+                    last_stable,
+                    log_start,
+                    diverging,
+                    (),
+                    frame[start:at],
+                ),
+            )
+            at = end
+        at = after_tags(frame, at)
+    after_tags(frame, at)
+    return found
+
+
+def _after_aborted(frame: bytes, at: int) -> int:
+    reader = Reader(frame, at, is_flexible=True)
+    for _ in range(reader.count()):
+        reader.fixed(_ABORTED)
+        reader.tags()
+    reader.fixed(INT32)
+    return reader.at
+
+
+def _diverging(frame: bytes, at: int) -> tuple[EpochEnd | None, int]:
+    """From a partition's tagged fields; and what follows them."""
+    reader = Reader(frame, at, is_flexible=True)
+    told = reader.tags().get(DIVERGING_EPOCH)
+    if told is None:
+        return None, reader.at
+    epoch, end_offset = _EPOCH_END.unpack_from(told)
+    return (EpochEnd(epoch, end_offset) if end_offset >= 0 else None), reader.at

@@ -17,7 +17,9 @@ from lossless.wire.codec import request_class
 from lossless.wire.versions import API_VERSIONS
 
 LENGTH = struct.Struct(">i")
+CORRELATION_AT, AFTER_CORRELATION = 4, 8  # in a request, without its length
 _START = struct.Struct(">hhih")  # key, version, correlation id, length of the client id
+_REQUEST = struct.Struct(">ihhih")  # the same, after the length of everything
 _NAMED = struct.Struct(">hhi")
 _CORRELATION = struct.Struct(">ii")
 _NO_TAGS = b"\0"
@@ -94,7 +96,8 @@ def request(
     key: int, version: int, correlation_id: int, client_id: str, message: bytes, *, tagged: bool
 ) -> bytes:
     name = client_id.encode()
-    head = _START.pack(key, version, correlation_id, len(name)) + name
-    if tagged:
-        head += _NO_TAGS
-    return LENGTH.pack(len(head) + len(message)) + head + message
+    tags = _NO_TAGS if tagged else b""
+    size = _START.size + len(name) + len(tags) + len(message)
+    return b"".join(
+        (_REQUEST.pack(size, key, version, correlation_id, len(name)), name, tags, message)
+    )

@@ -20,14 +20,6 @@ class Outgoing(NamedTuple):
     read: Callable[[bytes, int], Any]  # a response's frame, and where its message begins
 
 
-def written(key: int, version: int, message: bytes, answered: Callable[[Any], Any]) -> Outgoing:
-    """A request that was put together by hand."""
-    expected = response_class(key, version)
-    return Outgoing(
-        key, version, True, message, lambda frame, at: answered(read(expected, frame, at))
-    )
-
-
 def outgoing(
     key: int, version: int, fields: Fields, answered: Callable[[Any], Any] = lambda answer: answer
 ) -> Outgoing:

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lossless.core.messages import Error, Produce, Produced, TopicPartition
+from lossless.wire.bounds import BadMessage
 from lossless.wire.codec import Fields
 from lossless.wire.encoding import INT32, array, string
-from lossless.wire.reading import Reader
+from lossless.wire.reading import Reader, after_tags, array_at, new, text, varint_at
 
 FLEXIBLE, WITH_LEADERS, IMPLICIT_TRANSACTIONS, WITH_TOPIC_IDS = 9, 10, 12, 13
 NO_TIMESTAMP = -1
@@ -24,7 +25,10 @@ _PARTITION = struct.Struct(">ihqq")  # index, error, base offset, append time
 _LOG_START = struct.Struct(">q")
 _ACKS = struct.Struct(">hi")  # acks, timeout
 _NO_THROTTLE = INT32.pack(0)
-_ENDED = {False: INT32.pack(0) + struct.pack(">h", -1), True: b"\1\0\0"}  # no record errors
+_INDEX_AND_SIZE = struct.Struct(">ii")
+# index, error, base offset, append time, log start; errors of records, a text about them, tags
+_FLEXIBLE_PARTITION = struct.Struct(">ihqqqBBB")
+_NO_RECORD_ERRORS_OF_OLD = struct.pack(">ih", 0, -1)
 
 
 class Understood(NamedTuple):
@@ -34,31 +38,67 @@ class Understood(NamedTuple):
 
 def understood(frame: bytes, at: int, version: int, topic_names: Mapping[int, str]) -> Understood:
     """A request, read by hand. BadMessage if it is none."""
-    reader = Reader(frame, at, is_flexible=version >= FLEXIBLE)
-    transactional_id = reader.text()
-    acks, timeout_ms = reader.fixed(_ACKS)
+    if version < FLEXIBLE:
+        return _understood_of_old(frame, at, version)
+    try:
+        return _understood(frame, at, version, topic_names)
+    except (struct.error, IndexError) as error:
+        raise BadMessage("the message ends too early") from error
+
+
+def _understood(frame: bytes, at: int, version: int, topic_names: Mapping[int, str]) -> Understood:
+    """Without a Reader but for what is rare: its calls take longer than what they do. struct.error
+    or IndexError where the message ends too early; something has to follow everything."""
+    transactional_id = None
+    size, at = varint_at(frame, at)
+    if size:
+        start, at = at, at + size - 1
+        transactional_id = text(frame[start:at])
+    acks, timeout_ms = _ACKS.unpack_from(frame, at)
+    topics, at = array_at(frame, at + _ACKS.size)
     batches: list[tuple[TopicPartition, bytes]] = []
     unknown: list[tuple[bytes, int]] = []
-    for _ in range(reader.count()):
+    for _ in range(topics):
         topic_id = b""
         name: str | None
         if version >= WITH_TOPIC_IDS:
-            topic_id = reader.raw(16)
+            start, at = at, at + 16
+            topic_id = frame[start:at]
             name = topic_names.get(int.from_bytes(topic_id, "big"))
         else:
-            name = reader.name()
-        for _ in range(reader.count()):
-            (index,) = reader.fixed(INT32)
-            size = reader.size(INT32)
-            records = reader.raw(size) if size >= 0 else b""
-            reader.tags()
+            size, start = varint_at(frame, at)
+            if not size:
+                raise BadMessage("a text is missing")
+            at = start + size - 1
+            name = text(frame[start:at])
+        partitions, at = array_at(frame, at)
+        for _ in range(partitions):
+            (index,) = INT32.unpack_from(frame, at)
+            size, start = varint_at(frame, at + INT32.size)
+            at = start + size - 1 if size else start  # of the records, and one more; or none
+            end, at = at, after_tags(frame, at)
             if name is None:
                 unknown.append((topic_id, index))
             else:
-                batches.append((TopicPartition(name, index), records))
-        reader.tags()
-    request = Produce(acks, timeout_ms, tuple(batches), transactional_id, version)
-    return Understood(request, tuple(unknown))
+                batches.append((new(TopicPartition, (name, index)), frame[start:end]))
+        at = after_tags(frame, at)
+    after_tags(frame, at)
+    request = new(Produce, (acks, timeout_ms, tuple(batches), transactional_id, version))
+    return new(Understood, (request, tuple(unknown)))
+
+
+def _understood_of_old(frame: bytes, at: int, version: int) -> Understood:
+    reader = Reader(frame, at, is_flexible=False)
+    transactional_id = reader.text()
+    acks, timeout_ms = reader.fixed(_ACKS)
+    batches: list[tuple[TopicPartition, bytes]] = []
+    for _ in range(reader.count()):
+        name = reader.name()
+        for _ in range(reader.count()):
+            index, size = reader.fixed(_INDEX_AND_SIZE)
+            records = reader.raw(size) if size >= 0 else b""
+            batches.append((new(TopicPartition, (name, index)), records))
+    return Understood(Produce(acks, timeout_ms, tuple(batches), transactional_id, version), ())
 
 
 def all_well(
@@ -78,6 +118,20 @@ def all_well(
             parts.append(string(name, flexible))
         parts.append(array(len(group), flexible))
         for produced in group:
+            if flexible:
+                parts.append(
+                    _FLEXIBLE_PARTITION.pack(
+                        produced.partition.partition,
+                        0,
+                        produced.base_offset,
+                        produced.append_time_ms,
+                        produced.log_start_offset,
+                        1,  # no errors of records
+                        0,  # no text about them
+                        0,  # no tags
+                    )
+                )
+                continue
             parts.append(
                 _PARTITION.pack(
                     produced.partition.partition, 0, produced.base_offset, produced.append_time_ms
@@ -86,7 +140,7 @@ def all_well(
             if version >= 5:
                 parts.append(_LOG_START.pack(produced.log_start_offset))
             if version >= 8:
-                parts.append(_ENDED[flexible])
+                parts.append(_NO_RECORD_ERRORS_OF_OLD)
         parts.append(tags)
     parts += (_NO_THROTTLE, tags)
     body = b"".join(parts)
