@@ -19,7 +19,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import chain, dropwhile
+from itertools import chain, dropwhile, islice
 from typing import NamedTuple
 
 from lossless.log.batch import (
@@ -339,12 +339,10 @@ class Segment:
         """From the first batch that does not end before `offset`."""
         recent = self._recent
         if recent and recent[0].last_offset < offset:
-            asked: list[Place] = []
-            for place in reversed(recent):
-                if place.last_offset < offset:
-                    break
-                asked.append(place)
-            return reversed(asked)
+            number = len(recent)
+            while recent[number - 1].last_offset >= offset:
+                number -= 1
+            return islice(recent, number, None)
         start = self._offsets.floor(offset)
         places = self._places(start)
         if start:
