@@ -250,7 +250,7 @@ def test_replicas_that_differ_in_a_byte_are_told_apart(cluster: LocalCluster, lo
     """The judgement itself can fail: else the tests above would say nothing."""
     by_broker = copies(cluster, load.topic, 0)
     one = next(iter(by_broker.values()))
-    changed = one.batches[0].data[:-1] + b"/"
+    changed = bytes(one.batches[0].data[:-1]) + b"/"
     other = one._replace(batches=(one.batches[0]._replace(data=changed), *one.batches[1:]))
     assert difference(one, one) is None
     assert difference(one, other) == "batch 0 differs from batch 0"
