@@ -15,6 +15,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from lossless.log.batch import Data
 from lossless.log.files import FileStore
 from lossless.log.store import StoreFailed
 
@@ -72,7 +73,7 @@ class FaultyStore(FileStore):
         super().__init__(folder)
         self._faults = faults
 
-    def append(self, name: str, data: bytes | memoryview) -> None:
+    def append(self, name: str, data: Data) -> None:
         if self._faults.disk_is_full or self._faults.disk_delay_ms:
             self._suffer(name)
         super().append(name, data)

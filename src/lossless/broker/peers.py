@@ -20,6 +20,7 @@ from lossless.core.messages import (
 from lossless.core.metadata import Image
 from lossless.core.quorum_messages import BeginQuorumEpoch, EndQuorumEpoch, QuorumFetch, Vote
 from lossless.core.transactions.messages import AddPartitionsToTxn
+from lossless.log.batch import new
 from lossless.wire import (
     add_partitions_to_txn,
     allocate_producer_ids,
@@ -34,7 +35,6 @@ from lossless.wire import (
     write_txn_markers,
 )
 from lossless.wire.outgoing import Outgoing, outgoing
-from lossless.wire.reading import new
 
 Open = Callable[[Callable[[], asyncio.Protocol], Address], Awaitable[None]]
 # What waits at the other end must not keep anything else waiting.

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 from lossless.broker.connection import Connection, Slot
 from lossless.core.messages import Error
+from lossless.log.batch import new
 from lossless.wire import api_versions
 from lossless.wire.bounds import BadMessage
 from lossless.wire.codec import Fields, make, read, request_class, response_class, write
@@ -35,7 +36,7 @@ from lossless.wire.frames import (
     peek,
     response,
 )
-from lossless.wire.reading import INT32, new
+from lossless.wire.reading import INT32
 from lossless.wire.versions import API_VERSIONS, APIS, ENVELOPE, FETCH, Api, Listener
 
 Serve = Callable[[Call], Awaitable[Fields]]

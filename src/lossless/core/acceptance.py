@@ -45,8 +45,8 @@ def accepted(batch: Batch, policy: TopicPolicy, has_own_time: bool, now_ms: int)
         if policy.compacts and any(record.key is None for record in batch.records()):
             return Error.INVALID_RECORD
         if batch.is_compressed or wanted is not None:
-            is_compressed_as = batch.compression
-            if wanted is not None and wanted is not is_compressed_as:
+            compression = batch.compression  # or it is of no kind that there is
+            if wanted is not None and wanted is not compression:
                 return recompressed(batch, wanted)
     except CorruptBatch:
         return Error.CORRUPT_MESSAGE

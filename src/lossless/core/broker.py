@@ -186,12 +186,12 @@ class Broker:
             or self.coordination.on_request(token, request, now_ms)
         ):
             return self._after(now_ms, self.quorum.on_request(source, token, request, now_ms))
-        return NOTHING if self._deferred is not None else self._after(now_ms)
+        return self._after(now_ms)
 
     def on_answer(self, source: int, request: Any, answer: Any, now_ms: int) -> Effects:
         if isinstance(request, Fetch):
             self._on_fetched(source, request, answer, now_ms)
-            return NOTHING if self._deferred is not None else self._after(now_ms)
+            return self._after(now_ms)
         match request:
             case AlterPartition():
                 self._on_altered(request, answer, now_ms)

@@ -63,6 +63,7 @@ from lossless.log.batch import (
     NoBatch,
     Record,
     build,
+    new,
     parse_all,
 )
 from lossless.log.index import AbortedTransaction
@@ -72,7 +73,6 @@ from lossless.log.producers import Refusal
 from lossless.log.rules import RULES, Rules
 
 NONE, ONE, ALL = 0, 1, -1  # acks
-_new = tuple.__new__  # of a NamedTuple, without a call in between: where it is made for every batch
 LONG_AGO_MS = -(1 << 60)
 
 _REFUSALS = {
@@ -229,11 +229,11 @@ class Replica:
             return self._refused(_REFUSALS[result])
         self._after_append(now_ms)
         time_ms = now_ms if has_own_time else NO_TIMESTAMP
-        produced = _new(
+        produced = new(
             Produced,
             (self.partition, Error.NONE, result.base_offset, log.log_start_offset, time_ms),
         )
-        return _new(AppendResult, (produced, result.last_offset + 1))
+        return new(AppendResult, (produced, result.last_offset + 1))
 
     def append_marker(self, request: WriteTxnMarker, now_ms: int) -> AppendResult:
         """The end of a transaction. It is written whoever is in sync: the transaction has ended."""
@@ -326,12 +326,12 @@ class Replica:
         if follower not in self.in_sync.maximal:
             self._maybe_expand(follower, progress)
         self._advance(now_ms)
-        return self._told(self._read(asked, end))
+        return self._fetched(self._read(asked, end))
 
     def read_for_follower(self, follower: int, broker_epoch: int, asked: FetchPartition) -> Fetched:
         """The answer to a fetch that has waited: it was counted when it arrived."""
         refusal = self._refused_fetch(follower, broker_epoch, asked)
-        return refusal or self._told(self._read(asked, self.log.log_end_offset))
+        return refusal or self._fetched(self._read(asked, self.log.log_end_offset))
 
     def _refused_fetch(
         self, follower: int, broker_epoch: int, asked: FetchPartition
@@ -440,8 +440,7 @@ class Replica:
             return self._fetched(error=Error.OFFSET_OUT_OF_RANGE)
         end = self.readable_end(read_committed)
         aborted = self.log.aborted_between(asked.offset, end) if read_committed else []
-        data = self._read(asked, end)
-        return self._fetched(data=data, aborted=tuple(aborted)) if aborted else self._told(data)
+        return self._fetched(self._read(asked, end), aborted=tuple(aborted))
 
     def readable_bytes(
         self, asked: FetchPartition, read_committed: bool, enough: int
@@ -550,32 +549,19 @@ class Replica:
             return b""
         return self.log.read(asked.offset, end_offset=end_offset, bytes_max=asked.bytes_max)
 
-    def _told(self, data: bytes) -> Fetched:
-        """As `_fetched`, where there is nothing to tell but records: in most answers."""
-        log, high_watermark = self.log, self.high_watermark
-        stable, start = log.last_stable_offset(high_watermark), log.log_start_offset
-        return _new(
-            Fetched,
-            (self.partition, Error.NONE, high_watermark, stable, start, None, (), data),
-        )
-
     def _fetched(
         self,
+        data: bytes = b"",
         *,
         error: Error = Error.NONE,
         diverging: EpochEnd | None = None,
         aborted: tuple[AbortedTransaction, ...] = (),
-        data: bytes = b"",
     ) -> Fetched:
-        return Fetched(
-            self.partition,
-            error,
-            self.high_watermark,
-            self.last_stable_offset,
-            self.log.log_start_offset,
-            diverging,
-            aborted,
-            data,
+        log, high_watermark = self.log, self.high_watermark
+        stable, start = log.last_stable_offset(high_watermark), log.log_start_offset
+        return new(
+            Fetched,
+            (self.partition, error, high_watermark, stable, start, diverging, aborted, data),
         )
 
     # Follower
@@ -584,7 +570,7 @@ class Replica:
         latest = self.log.latest_epoch
         rules = self._rules
         is_told = self._epoch_is_known and (rules.fetch_checks_epoch or self._is_new_follower)
-        return _new(
+        return new(
             FetchPartition,
             (
                 self.partition,

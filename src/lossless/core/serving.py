@@ -37,8 +37,8 @@ from lossless.core.messages import (
     WriteTxnMarkerAnswer,
 )
 from lossless.core.replica import ALL, Replica
+from lossless.log.batch import new
 
-_new = tuple.__new__  # of a NamedTuple, without a call in between: one for every batch
 MARKER_MS_MAX = 30_000  # then the coordinator asks again, and the marker is written again
 
 
@@ -196,7 +196,7 @@ class Serving:
         """The next of what was produced has to be committed up to there."""
         place = len(waiting.produced)
         waiting.open.add(place)
-        appended = _new(Appended, (end_offset, replica.leader_epoch, waiting, place))
+        appended = new(Appended, (end_offset, replica.leader_epoch, waiting, place))
         waiters = self._appends.get(replica.partition)
         if waiters is None:
             waiters = self._appends[replica.partition] = []

@@ -30,6 +30,7 @@ from lossless.log.batch import (
     Batch,
     Marker,
     MarkerKind,
+    new,
 )
 
 BATCHES_MAX = 5  # that a producer may have in flight, and that are remembered
@@ -74,13 +75,10 @@ class SentBatch(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
-_new = tuple.__new__  # as SentBatch(…), without a call in between: one for every batch
-
-
 def _sent(batch: Batch) -> SentBatch:
     delta, timestamp_ms = batch.last_offset_delta, batch.max_timestamp_ms
     last_sequence = (batch.base_sequence + delta) & SEQUENCE_MAX
-    return _new(SentBatch, (last_sequence, batch.base_offset + delta, delta, timestamp_ms))
+    return new(SentBatch, (last_sequence, batch.base_offset + delta, delta, timestamp_ms))
 
 
 class CompletedTransaction(NamedTuple):
@@ -176,8 +174,7 @@ class Producers:
         known = self._by_id.get(producer_id)
         if known is None:
             known = self._by_id[producer_id] = Producer()
-        if known.epoch != batch.producer_epoch:
-            known.continue_as(batch.producer_epoch)
+        known.continue_as(batch.producer_epoch)
         known.last_timestamp_ms = batch.max_timestamp_ms
         if batch.base_sequence != NO_SEQUENCE:
             known.batches.append(_sent(batch))

@@ -28,6 +28,7 @@ from lossless.log.batch import (
     NO_TIMESTAMP,
     Batch,
     CorruptBatch,
+    new,
     parse,
     require_whole,
     size_at,
@@ -56,9 +57,6 @@ class Place(NamedTuple):
     position: int
     size: int
     last_offset: int
-
-
-_place = tuple.__new__  # as Place(…), without a call in between: one for every batch
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -212,7 +210,7 @@ class Segment:
             self._times.append(self.max_timestamp_ms, self._max_timestamp_offset)
             self._unindexed_bytes = 0
         self._unindexed_bytes += size
-        self._recent.append(_place(Place, (position, size, last_offset)))
+        self._recent.append(new(Place, (position, size, last_offset)))
         self.size = position + size
         self.next_offset = last_offset + 1
 
@@ -227,7 +225,9 @@ class Segment:
             self._store.flush(name)
 
     def complete(self) -> None:
-        """Whatever has no entry yet is a file all the same."""
+        """Whatever has no entry yet is a file all the same. What was written last need not be at
+        hand any more: of what is closed the file is read, and checked."""
+        self._last, self._last_at = b"", -1
         self._write_indexes()
         for suffix in INDEX_SUFFIXES:
             self._store.append(file_name(self.base_offset, suffix), b"")

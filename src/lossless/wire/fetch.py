@@ -22,11 +22,12 @@ from lossless.core.messages import (
     FetchPartition,
     TopicPartition,
 )
+from lossless.log.batch import new
 from lossless.log.leader_epochs import EpochEnd
 from lossless.wire.bounds import ELEMENTS_MAX, BadMessage
 from lossless.wire.codec import Fields
 from lossless.wire.encoding import INT32, INT64, array, string, varint
-from lossless.wire.reading import Reader, after_tags, array_at, new, varint_at
+from lossless.wire.reading import Reader, after_tags, array_at, varint_at
 
 KEY, VERSION = 1, 17
 SESSIONS, WITH_RACKS, FLEXIBLE, WITH_TOPIC_IDS, WITH_REPLICA_STATE = 7, 11, 12, 13, 15

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lossless.core.messages import Error, Produce, Produced, TopicPartition
+from lossless.log.batch import new
 from lossless.wire.bounds import BadMessage
 from lossless.wire.codec import Fields
 from lossless.wire.encoding import INT32, array, string
-from lossless.wire.reading import Reader, after_tags, array_at, new, text, varint_at
+from lossless.wire.reading import Reader, after_tags, array_at, text, varint_at
 
 FLEXIBLE, WITH_LEADERS, IMPLICIT_TRANSACTIONS, WITH_TOPIC_IDS = 9, 10, 12, 13
 NO_TIMESTAMP = -1

@@ -17,10 +17,6 @@ from lossless.wire.bounds import ELEMENTS_MAX, BadMessage
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 
-# A NamedTuple from all of its fields: its own constructor is a function in Python, which takes
-# twice the time.
-new = tuple.__new__
-
 
 def varint_at(data: bytes, at: int) -> tuple[int, int]:
     """A number of variable length, and where it ends. IndexError if it does not."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ from crash_load import value_of
 from lossless.engines.local.cluster import LocalCluster
 from lossless.log.batch import Batch
 from lossless.log.files import ASIDE, FileStore
-from lossless.log.log import Log
+from lossless.log.log import SNAPSHOT_SUFFIX, Log
 from lossless.verifier.history import Records
 
 
@@ -68,8 +67,11 @@ def copy_of(folder: Path) -> Copy:
 
 def _copy_if_there(source: str, target: str) -> None:
     """Nothing moves, but a flush beside the work may still replace one snapshot by the next."""
-    with suppress(FileNotFoundError):
+    try:
         shutil.copy2(source, target)
+    except FileNotFoundError:
+        if not source.endswith(SNAPSHOT_SUFFIX):
+            raise
 
 
 def copies(cluster: LocalCluster, topic: str, partition: int) -> dict[int, Copy]:
