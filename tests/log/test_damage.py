@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from logs import batch, fill, opened, values
 
-from lossless.log.batch import HEADER_SIZE, Batch, CorruptBatch, require_whole
+from lossless.log.batch import HEADER_SIZE, Batch, CorruptBatch, parse_all, require_whole
 from lossless.log.files import FileStore
 from lossless.log.log import DAMAGED, DamagedLog, Log, LogConfig, is_damaged
 from lossless.log.memory import MemoryStore
@@ -159,3 +159,24 @@ def test_a_log_that_is_destroyed_leaves_nothing(tmp_path: Path) -> None:
     fill(log, 10)
     log.destroy()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_last_batch_of_a_segment_is_read_and_checked_once_it_is_closed(
+    store: MemoryStore,
+) -> None:
+    log = Log(store, LogConfig(segment_bytes=len(batch(b"v0").data)))
+    for number in range(2):
+        log.append(batch(b"v%d" % number), leader_epoch=0, now_ms=0)
+    assert log.segment_base_offsets == [0, 1]
+    store.damage(f"{FIRST}.log", HEADER_SIZE + 1)
+    with pytest.raises(DamagedLog):
+        log.read(0, end_offset=2, bytes_max=1)
+
+
+def test_what_replaces_what_was_cut_off_is_what_is_read(log: Log) -> None:
+    log.append(batch(b"old"), leader_epoch=0, now_ms=0)
+    log.truncate(10)
+    # A part of what a leader sent, of the same size: it is not kept at hand.
+    sent = batch(b"new").placed(10, 0).data, batch(b"more").placed(11, 0).data
+    log.append_from_leader(parse_all(b"".join(sent))[:1])
+    assert b"new" in log.read(10, end_offset=11, bytes_max=1000)
