@@ -5,8 +5,8 @@ PYTHON := .venv/bin/python
 COVERED := tests/log tests/core tests/verifier
 SOURCES := src/lossless/log,src/lossless/core,src/lossless/verifier
 WHOLE := "src/lossless/log/*,src/lossless/verifier/*,src/lossless/core/replica.py,src/lossless/core/in_sync.py"
-# In two processes: much of a test is waiting, for a broker to be missed or for a JVM to start.
-TESTS := $(PYTHON) -m pytest -n 2 --dist loadscope --no-loadscope-reorder $(COVERED:%=--ignore %)
+# In three processes, on two cores too: much of a test is waiting (tests/conftest.py has who does what).
+TESTS := $(PYTHON) -m pytest -n 3 --dist loadscope --no-loadscope-reorder $(COVERED:%=--ignore %)
 SEEDS := 5000
 ROUNDS := 1000
 SECONDS := 1800
@@ -35,6 +35,7 @@ soak: ## long searches: schedules of safe settings, brokers killed, clients unde
 	@scripts/setup postgres
 	@$(PYTHON) -m pytest -m "full" tests/simulator
 	@.venv/bin/lossless prove --set controllers=3 --flush-before-ack true --seeds $(SEEDS)
+	@.venv/bin/lossless prove --set controllers=3 --set segment-bytes=300 --flush-before-ack true --seeds $(SEEDS)
 	@LOSSLESS_CRASH_ROUNDS=$(ROUNDS) $(PYTHON) -m pytest -s tests/broker/crash/test_crash_rounds.py
 	@LOSSLESS_CLIENT_SOAK_S=$(SECONDS) $(PYTHON) -m pytest -s --timeout 3600 tests/client/soak
 

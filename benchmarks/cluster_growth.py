@@ -10,6 +10,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,5 +207,7 @@ def _group(side: Side, protocol: str, count: int) -> list[_Row]:
             _Row(f"CPU of all brokers when idle ({protocol})", _idle_share(side), "% of a core"),
         ]
     finally:
-        for member in members:
-            member.close()
+        # All at once: whoever leaves alone has the others share anew, and nobody polls for them.
+        with ThreadPoolExecutor(count) as closing:
+            for member in members:
+                closing.submit(member.close)

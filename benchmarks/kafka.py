@@ -2,7 +2,8 @@
 
 Three brokers each, replication factor 3, 6 partitions, acks=all, min.insync.replicas 2, and Java
 tools of Kafka's own as clients. Apache Kafka gets the heap and the flags of its start script, and
-ten runs to warm up: a cold one is three times slower, and beating that would mean nothing.
+ten runs of each kind to warm up: a cold one is three times slower, and beating that would mean
+nothing.
 
 While one is measured the other stands still (SIGSTOP): two cores are few, and a cluster that is
 idle still takes some of them. What it has left to the system to write is on disk by then: with
@@ -37,16 +38,24 @@ from lossless.engines.local.start import start_cluster
 from lossless.jars import jars
 from lossless.jars.java import java
 
-LENGTH = 2  # of a run: the client is a JVM too, and its start should be a small part of it
+# A run is several times as long as one to warm up: the client is a JVM too, which takes two seconds
+# of CPU to start and to compile what it does, whoever it talks to.
+LENGTH = 4
 WARM_UPS = {"embedded": 2, "apache": 10}
 START_SCRIPT = {
     "KAFKA_HEAP_OPTS": "-Xmx1G -Xms1G",
     "KAFKA_JVM_PERFORMANCE_OPTS": "-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 "
     "-XX:InitiatingHeapOccupancyPercent=35 -XX:+ExplicitGCInvokesConcurrent -XX:MaxInlineLevel=15",
 }
-# Who stands still for a while is neither fenced nor out of sync for it.
-PATIENT = {"broker.session.timeout.ms": "3600000", "replica.lag.time.max.ms": "3600000"}
+CONFIG = {
+    # Who stands still for a while is neither fenced nor out of sync for it.
+    "broker.session.timeout.ms": "3600000",
+    "replica.lag.time.max.ms": "3600000",
+    # What a run has written is gone before the next one begins.
+    "log.segment.delete.delay.ms": "0",
+}
 SETTLED_S = 1.0  # after it goes on: what was due in the meantime is done
+DELETED_S = 2.0
 LEFT_FREE_BYTES = 1 << 30
 READ_BYTES = 1 << 24
 PARTITIONS, REPLICAS = 6, 3
@@ -75,6 +84,11 @@ class Side:
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap_servers})
         new = NewTopic(topic, partitions, REPLICAS, config={"min.insync.replicas": "2"})
         admin.create_topics([new])[topic].result(30)
+
+    def delete(self, topic: str) -> None:
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap_servers})
+        admin.delete_topics([topic])[topic].result(30)
+        time.sleep(DELETED_S)
 
     def send(
         self, topic: str, records: int, size: int, how: tuple[str, ...], throughput: int = -1
@@ -152,7 +166,7 @@ def _sides(folder: Path, starts: int) -> Iterator[tuple[dict[str, Side], dict[st
             for engine, times in took.items():
                 place = folder / f"{engine}-{number}"
                 began = time.perf_counter()
-                spec = ClusterSpec(config=PATIENT)
+                spec = ClusterSpec(config=CONFIG)
                 cluster = start_cluster(spec, place, engine=engine, temporary=True)
                 times.append(time.perf_counter() - began)
                 console.print(f"  start of {engine}: {times[-1]:.2f} s")
@@ -189,14 +203,14 @@ def _fill_memory(folder: Path) -> None:
 
 
 def _alternating(
-    name: str, sides: Mapping[str, Side], runs: int, measure: Callable[[Side], float]
+    name: str, sides: Mapping[str, Side], runs: int, measure: Callable[[Side, int], float]
 ) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {engine: [] for engine in sides}
     for run in range(runs):
         order = list(sides) if run % 2 == 0 else list(reversed(sides))
         for engine in order:
             with _alone(sides[engine], sides):
-                value = measure(sides[engine])
+                value = measure(sides[engine], run)
             found[engine].append(value)
             console.print(f"  {name}: run {run + 1} of {runs}, {engine}: {value:,.10g}")
     return found
@@ -231,52 +245,33 @@ def _measure(folder: Path, records: int, runs: int) -> list[Result]:
     with _sides(folder, starts=3) as (sides, took):
         _fill_memory(folder)
         results.append(_compared("start of three brokers", "s", took, 0.1, less=True))
-        for engine, side in sides.items():
-            side.create("small")
-            with _alone(side, sides):
-                for number in range(WARM_UPS[engine]):
-                    sent = side.send("small", records // LENGTH, 100, BATCHED)
-                    console.print(
-                        f"  warming up {engine}, {number + 1}: {sent.records_per_s:,.0f} records/s"
-                    )
-        cpu: dict[str, list[float]] = {"embedded": [], "apache": []}
-
-        def small(side: Side) -> float:
-            sent = side.send("small", records, 100, BATCHED)
-            cpu[side.name].append(sent.cpu_s * 2_000_000 / records)
-            return sent.records_per_s
-
-        found = _alternating("produce 100 B", sides, runs, small)
-        results.append(_compared("produce 100 B", "records/s", found, 1.3))
-        results.append(
-            _compared("CPU of the brokers for 2 M records of 100 B", "s", cpu, None, less=True)
-        )
-        peak = statistics.median(found["apache"])
+        small, cpu = _produce("produce 100 B", sides, runs, records, 100, BATCHED)
+        for engine, used in cpu.items():
+            cpu[engine] = [used_s * 2_000_000 / records for used_s in used]
+        kib, _ = _produce("produce 1 KiB", sides, runs, records // 10, 1024, BATCHED)
+        single, _ = _produce("one record per request", sides, runs, records // 80, 100, ONE_BY_ONE)
         results += [
-            _produced(
-                "produce 1 KiB", sides, runs, records=records // 8, size=1024, how=BATCHED, bar=1.3
-            ),
-            _produced(
-                "one record per request",
-                sides,
-                runs,
-                records=records // 40,
-                size=100,
-                how=ONE_BY_ONE,
-                bar=2.0,
-            ),
+            _compared("produce 100 B", "records/s", small, 1.3),
+            _compared("CPU of the brokers for 2 M records of 100 B", "s", cpu, None, less=True),
+            _compared("produce 1 KiB", "records/s", kib, 1.3),
+            _compared("one record per request", "records/s", single, 2.0),
         ]
+        half = int(statistics.median(small["apache"]) / 2)
+        for side in sides.values():
+            side.create("read")
+            with _alone(side, sides):
+                side.send("read", records, 100, BATCHED)
         late = _alternating(
             "p99",
             sides,
             min(runs, 5),
-            lambda side: side.send("small", records, 100, BATCHED, int(peak / 2)).p99_ms,
+            lambda side, _: side.send("read", records // 2, 100, BATCHED, half).p99_ms,
         )
         results.append(
             _compared("p99 latency at half of Kafka's peak", "ms", late, None, less=True)
         )
         consumed = _alternating(
-            "consume 100 B", sides, runs, lambda side: side.consume("small", records)
+            "consume 100 B", sides, runs, lambda side, _: side.consume("read", records)
         )
         results.append(_compared("consume 100 B", "records/s", consumed, 0.9))
         memory = {engine: [side.memory_mb()] for engine, side in sides.items()}
@@ -286,21 +281,38 @@ def _measure(folder: Path, records: int, runs: int) -> list[Result]:
     return results
 
 
-def _produced(
+def _produce(
     what: str,
     sides: Mapping[str, Side],
     runs: int,
-    *,
     records: int,
     size: int,
     how: tuple[str, ...],
-    bar: float,
-) -> Result:
-    topic = what.replace(" ", "-")
-    for side in sides.values():
-        side.create(topic)
-        side.send(topic, records // 3, size, how)
-    found = _alternating(
-        what, sides, runs, lambda side: side.send(topic, records, size, how).records_per_s
-    )
-    return _compared(what, "records/s", found, bar)
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Records a second, and what the brokers took of the CPU for all of them."""
+    cpu: dict[str, list[float]] = {engine: [] for engine in sides}
+    name = what.replace(" ", "-")
+    for engine, side in sides.items():
+        with _alone(side, sides), _topic(side, f"{name}-warm-up") as topic:
+            for number in range(WARM_UPS[engine]):
+                sent = side.send(topic, records // LENGTH, size, how)
+                console.print(
+                    f"  {what}: warming up {engine}, {number + 1}: "
+                    f"{sent.records_per_s:,.0f} records/s"
+                )
+
+    def run(side: Side, number: int) -> float:
+        with _topic(side, f"{name}-{number}") as topic:
+            sent = side.send(topic, records, size, how)
+        cpu[side.name].append(sent.cpu_s)
+        return sent.records_per_s
+
+    return _alternating(what, sides, runs, run), cpu
+
+
+@contextmanager
+def _topic(side: Side, name: str) -> Iterator[str]:
+    """For one run: of all of them together a disk would be full."""
+    side.create(name)
+    yield name
+    side.delete(name)

@@ -87,16 +87,16 @@ MUTATIONS = (
     Mutation(
         "takes records though it does not lead",
         "core/replica.py",
-        "_refused(Error.INVALID_REQUIRED_ACKS)\n        if self.role is not Role.LEADER:",
+        "_refused(Error.INVALID_REQUIRED_ACKS)\n        if self.role is not LEADER:",
         "_refused(Error.INVALID_REQUIRED_ACKS)\n        if self.role is Role.OFFLINE:",
     ),
     Mutation(
         "acknowledges in an epoch that is over",
         "core/replica.py",
-        "if self.role is not Role.LEADER or leader_epoch != self.leader_epoch:\n"
+        "if self.role is not LEADER or leader_epoch != self.leader_epoch:\n"
         "            return Error.NOT_LEADER_OR_FOLLOWER",
-        "if self.role is not Role.LEADER or leader_epoch != self.leader_epoch:\n"
-        "            return Error.NONE",
+        "if self.role is not LEADER or leader_epoch != self.leader_epoch:\n"
+        "            return NO_ERROR",
     ),
     Mutation(
         "acts on a shrunk set before it is confirmed",
@@ -150,8 +150,8 @@ MUTATIONS = (
     Mutation(
         "acknowledges before anybody else has it",
         "core/serving.py",
-        "if acks == ALL and produced.error is Error.NONE:",
-        "if acks == 2 and produced.error is Error.NONE:",
+        "if acks == ALL and produced.error is NO_ERROR:",
+        "if acks == 2 and produced.error is NO_ERROR:",
     ),
     Mutation(
         "never fetches again after a lost connection",

@@ -15,6 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from xdist.workermanage import WorkerController
 
 pytest_plugins = ["postgres_server", "redis_server"]
 
@@ -39,7 +40,17 @@ SHARE_A_CLUSTER = {
     "transactions",
 }
 
-# What takes minutes begins first, or one of the two processes would be left with it at the end.
+# What runs on Spark keeps both cores busy; most of the rest waits, for a broker to be missed or for
+# a session to end.
+ON_SPARK = (
+    "tests/crash_matrix/",
+    "tests/demo/",
+    "tests/docs/",
+    "tests/pipeline/",
+    "tests/sinks/",
+)
+
+# What takes minutes begins first, or one of the processes would be left with it at the end.
 LONG = (
     "tests/client/soak/",
     "tests/crash_matrix/",
@@ -53,13 +64,44 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 
+class Folder(pytest.Package):
+    """What is of a folder ("package") ends with its last test: a cluster that went on until the end
+    would take from all that follows, and there are many. Without an `__init__.py`, because tests
+    import what is beside them by its bare name."""
+
+    def setup(self) -> None:
+        """Nothing is to be imported."""
+
+
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> Folder:
+    return Folder.from_parent(parent, path=path)
+
+
 class Together(LoadScopeScheduling):
-    """Two processes share the tests. Those of a file stay together, and those of a folder with a
-    cluster of its own: it is started once."""
+    """Processes share the tests. Those of a file stay together, and those of a folder with a
+    cluster of its own: it is started once. The first process takes what runs on Spark and the
+    others what does not, for as long as there is some of it: who waits leaves the cores to who
+    computes. Two with Spark keep both cores busy; a third is left out."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = Path(nodeid.partition("::")[0])
         return str(file.parent if file.parent.name in SHARE_A_CLUSTER else file)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        is_third = node in self.nodes[2:]
+        if is_third and all(scope.startswith(ON_SPARK) for scope in self.workqueue):
+            if not node.shutting_down:
+                node.shutdown()
+        else:
+            super()._reschedule(node)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        is_first = node is self.nodes[0]
+        for scope in self.workqueue:
+            if scope.startswith(ON_SPARK) == is_first:
+                self.workqueue.move_to_end(scope, last=False)
+                break
+        super()._assign_work_unit(node)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

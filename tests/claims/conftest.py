@@ -23,10 +23,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             pytest.param(engine, marks=() if engine in stated.often else pytest.mark.full)
             for engine in ENGINES
         ]
-        metafunc.parametrize("engine", engines, scope="session")
+        metafunc.parametrize("engine", engines, scope="package")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def three_brokers(engine: str) -> Iterator[PlannedCluster]:
     with cluster(kafka=engine, brokers=3, controllers=1, config=CONFIG, processes=True) as started:
         yield started
@@ -38,7 +38,7 @@ def kafka(three_brokers: PlannedCluster) -> Iterator[PlannedCluster]:
     whole_again(three_brokers)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def controller() -> int:
     """The one controller of `kafka`."""
     return 101

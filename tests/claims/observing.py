@@ -9,7 +9,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lossless.engines.local.planned import PlannedCluster
@@ -266,6 +273,11 @@ def final_log(bootstrap_servers: str, topic: str, partition: int) -> FinalLog:
     return FinalLog(f"{topic}-{partition}", low, high, records, {}, stable)
 
 
+# R19: who leads since a moment does not know yet what is committed; and not every broker has heard
+# who leads.
+ELECTING = (KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
+
+
 def watermarks(
     bootstrap_servers: str, topic: str, partition: int = 0, **settings: Any
 ) -> tuple[int, int]:
@@ -279,10 +291,22 @@ def watermarks(
             **{key.replace("_", "."): value for key, value in settings.items()},
         }
     )
+    found: list[tuple[int, int]] = []
+
+    def is_told() -> bool:
+        try:
+            told = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+        except KafkaException as error:
+            if error.args[0].code() not in ELECTING:
+                raise
+            return False
+        assert told is not None, f"nobody tells the offsets of {topic}"
+        found.append(told)
+        return True
+
     try:
-        found = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
-        assert found is not None, f"nobody tells the offsets of {topic}"
-        return found
+        assert wait_until(is_told, timeout_s=WAIT_S_MAX), f"{topic} has no leader that knows"
+        return found[0]
     finally:
         consumer.close()
 

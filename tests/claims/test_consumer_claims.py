@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from claim import ENGINES, NOTHING, claim
+from claim import NOTHING, claim
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from observing import (
     QUICK,
@@ -40,7 +40,7 @@ JOINING = {
     **QUICK,
     "enable.auto.commit": False,
     "auto.offset.reset": "earliest",
-    "session.timeout.ms": 1000,
+    "session.timeout.ms": 2500,  # a busy machine may stand still for a second
     "heartbeat.interval.ms": 200,
 }
 
@@ -286,7 +286,6 @@ class Working:
         "commits what it has read": (Kind.UNPROCESSED,),
         "commits what it has finished": (Kind.REPEATED,),
     },
-    often=ENGINES,
 )
 def test_what_is_committed_before_it_is_processed_is_lost_to_the_group(
     kafka: PlannedCluster,

@@ -50,7 +50,8 @@ def test_who_has_not_caught_up_in_time_is_out_of_sync_though_its_session_lives(
     producer.stored(topic, 3)
     kafka.pause(3)
     producer.stored(topic)
-    assert kafka.in_sync_replicas(topic, 0) == [1, 2]
+    # A leader may act on the controller's answer before it reads of it in the metadata.
+    in_sync(kafka, topic, 1, 2)
     assert 3 in kafka.metadata().brokers
     kafka.resume(3)
     in_sync(kafka, topic, 1, 2, 3)
@@ -71,8 +72,9 @@ def test_with_acks_1_even_a_planned_move_can_lose(kafka: PlannedCluster) -> Mapp
     every.stored(topics[1], 3)
     kafka.restart(3)
     for topic in topics:
+        led_by(kafka, topic, 1, 2)
         in_sync(kafka, topic, 1, 2, 3)
-        assert kafka.leader_of(topic, 0) != 3
+    one.stored(topics[0])  # it knows who leads: whom it would ask later may stand still
 
     kafka.pause(3)
     # What answers a fetch that was waiting (half a second at most) is in the follower's socket;

@@ -54,10 +54,17 @@ def test_replicas_spread_over_racks_so_that_losing_one_loses_nothing(
 
     topic = fresh("racks")
     admin.create_topics([NewTopic(topic, 6, 2)])[topic].result(WAIT_S_MAX)
-    until(lambda: topic in kafka.metadata().topics and kafka.in_sync(), "in sync")
-    partitions = kafka.metadata().topics[topic].partitions
-    for partition in partitions.values():
-        assert {RACKS[broker] for broker in partition.replicas} == {"a", "b"}
+    partitions = range(6)
+    placed: dict[int, list[int]] = {}
+
+    def are_in_sync() -> bool:
+        placed.update((at, kafka.in_sync_replicas(topic, at)) for at in partitions)
+        return all(len(replicas) == 2 for replicas in placed.values())
+
+    # Kept as they are told here: the next broker may not have heard of the topic yet.
+    until(are_in_sync, "in sync")
+    for replicas in placed.values():
+        assert {RACKS[broker] for broker in replicas} == {"a", "b"}
     seen = Seen(kafka, topic)
     producer = seen.producer(acks="all")
     for partition in partitions:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 import pytest
-from claim import ENGINES, NOTHING, claim
+from claim import NOTHING, claim
 from clusters import restart
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
@@ -81,7 +81,6 @@ UNCLEAN = {
     provoked="the followers are paused until they are out of sync, the leader writes on and is "
     "killed, the followers go on",
     shows=UNCLEAN,
-    often=ENGINES,
 )
 def test_an_unclean_election_of_who_lagged_loses_what_was_committed(
     kafka: PlannedCluster,

@@ -6,8 +6,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,41 @@ def test_a_detached_cluster_is_worked_on_from_other_commands_until_down(folder: 
     assert (down.returncode, down.stdout) == (0, "no cluster is running\n")
 
 
+def test_ports_that_are_asked_for_follow_each_other_and_stay(folder: Path) -> None:
+    port = first_of_free_ports(2)
+    data = ["--brokers", "2", "--data", str(folder / "data")]
+    with socket.create_server(("127.0.0.1", port + 1)):
+        taken = lossless(folder, "up", "--detach", *data, "--port", str(port))
+        assert taken.returncode == 4
+        assert f"port {port + 1} of broker 2 is taken" in taken.stderr
+    up = lossless(folder, "up", "--detach", *data, "--port", str(port))
+    assert up.stdout == f"bootstrap.servers=127.0.0.1:{port},127.0.0.1:{port + 1}\n", up.stderr
+    assert lossless(folder, "down").returncode == 0
+    moved = lossless(folder, "up", "--detach", *data, "--port", str(port + 1))
+    assert moved.returncode == 2
+    assert f"whose first port is {port}, not {port + 1}" in moved.stderr
+    assert lossless(folder, "up", "--detach", *data).stdout == up.stdout
+    assert lossless(folder, "down").returncode == 0
+
+
+def first_of_free_ports(count: int) -> int:
+    for first in range(32_000, 32_700):
+        with suppress(OSError), ExitStack() as held:
+            for port in range(first, first + count):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+    raise AssertionError(f"no {count} free ports in a row")
+
+
+def test_a_name_that_others_use_lets_them_in_and_says_so(folder: Path) -> None:
+    name = "127.0.0.2"  # as good as any: it is not the address that only this machine has
+    up = lossless(folder, "up", "--detach", "--brokers", "1", "--host", name)
+    assert up.returncode == 0, up.stderr
+    assert up.stdout.startswith(f"bootstrap.servers={name}:")
+    assert f"warning: whoever reaches {name} may read and change everything" in up.stderr
+    assert lossless(folder, "down").returncode == 0
+
+
 def test_a_cluster_with_a_data_folder_is_found_again_even_after_every_broker_died(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +206,9 @@ def test_an_interrupted_start_leaves_nothing(
         (["up", "--brokers", "0"], 2, "between 1 and 16"),
         (["up", "--brokers", "1", "--rack", "a,b"], 2, "2 racks for 1 brokers"),
         (["up", "--rack", "a,,b"], 2, "a rack without a name"),
+        (["up", "--port", "65534"], 2, "3 brokers from port 65534 on: ports end at 65535"),
+        (["up", "--host", "here:9092"], 2, "'here:9092' is no name of a machine"),
+        (["up", "--host", "0.0.0.0"], 2, "none that others can call"),
         (["up", "--config", "num.partitions"], 2, "write NAME=VALUE"),
         (["up", "--config", "listeners=x"], 2, "listeners cannot be configured"),
         (["cut", "1"], 2, "does not name two brokers"),

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from command import lossless
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message, Producer
 
 from lossless.cli.dead_letters import _shown, command
 from lossless.client.retrying import Failure, Forward, InPlace
 from lossless.engines.local.planned import PlannedCluster
 from lossless.errors import BadInput
-from topics import create_topic
+from topics import create_topic, read_all
 
 THEN_MS = 1_700_000_000_000
 
@@ -215,7 +214,7 @@ def test_replay_shows_first_then_sends_each_once(servers: str) -> None:
     ]
     shown = run(servers, "replay", "baskets", "--dry-run", "--exception", "TimeoutError")
     assert "baskets-dlt: 2 would go back (3 not asked for)" in shown.output
-    assert len(records(servers, "baskets")) == 0
+    assert len(read_all(servers, "baskets")) == 0
 
     sent = run(servers, "replay", "baskets", "--exception", "TimeoutError")
     assert sent.output == "baskets-dlt: 2 went back (3 not asked for)\n"
@@ -233,7 +232,7 @@ def test_replay_shows_first_then_sends_each_once(servers: str) -> None:
     }
     sent = run(servers, "replay", "baskets")
     assert sent.output == "baskets-dlt: nothing to send back\n"
-    found = records(servers, "baskets")
+    found = read_all(servers, "baskets")
     assert [each.key() for each in found] == [b"customer-%d" % number for number in (1, 3, 0, 2, 4)]
     assert {each.timestamp()[1] for each in found} == {THEN_MS}
     # Letters stay where they are.
@@ -272,21 +271,3 @@ def test_as_a_command_of_its_own_it_ends_with_the_codes_of_every_command(
 )
 def test_bytes_are_shown_as_text_where_they_are(value: bytes | str | None, expected: str) -> None:
     assert _shown(value.encode() if isinstance(value, str) else value, 10) == expected
-
-
-def records(servers: str, topic: str) -> list[Message]:
-    settings = {
-        "bootstrap.servers": servers,
-        "group.id": "reads-all",
-        "enable.partition.eof": True,
-        "enable.auto.commit": False,
-    }
-    found = []
-    with closing(Consumer(settings)) as consumer:
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        while True:
-            message = consumer.poll(10)
-            assert message is not None
-            if message.error() is not None:
-                return found
-            found.append(message)

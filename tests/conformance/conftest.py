@@ -19,7 +19,7 @@ CONFIG = {
 }
 
 
-@pytest.fixture(scope="session", params=["embedded", "apache"])
+@pytest.fixture(scope="package", params=["embedded", "apache"])
 def kafka(request: pytest.FixtureRequest) -> Iterator[Subject]:
     with cluster(
         kafka=request.param, brokers=3, racks=("a", "b", "c"), config=CONFIG, processes=True

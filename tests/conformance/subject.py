@@ -18,12 +18,12 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
-from one_request import ask, error_of
 
 from lossless.core.error_codes import Error
 from lossless.engines.local.planned import PlannedCluster
 from lossless.engines.waiting import wait_until
 from lossless.log.batch import Batch, Record, build, parse_all
+from one_request import ask, error_of
 
 TIMEOUT_S = 60.0
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
@@ -60,11 +60,17 @@ class Subject:
         return name
 
     def knows(self, topic: str, partitions: int) -> None:
-        """Waits until every broker tells its clients about all partitions of the topic."""
+        """Waits until every broker tells its clients about all partitions of the topic, and those
+        who lead them serve them: Apache Kafka tells of a leader before it leads."""
         for address in self.addresses():
             assert wait_until(
                 lambda at=address: len(led_partitions(at, topic)) == partitions, timeout_s=TIMEOUT_S
             ), f"{address} does not know {topic}"
+        for partition, leader in led_partitions(self.addresses()[0], topic).items():
+            asked = (self.address(leader), topic, partition, 0)
+            assert wait_until(
+                lambda asked=asked: error_of(fetched(*asked)) is Error.NONE, timeout_s=TIMEOUT_S
+            ), f"broker {leader} does not serve {topic}-{partition}"
 
     def topic_id(self, topic: str) -> uuid.UUID:
         described = self.admin.describe_topics(TopicCollection([topic]))[topic].result(TIMEOUT_S)

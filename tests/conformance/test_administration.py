@@ -15,12 +15,12 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from one_request import ask, error_of
 from subject import METADATA, TIMEOUT_S, Subject, error_code, led_partitions
 
 from lossless.core.error_codes import Error
 from lossless.engines.waiting import wait_until
 from lossless.wire.differences import SETTING_WITHOUT_EFFECT, UNKNOWN_OPERATION
+from one_request import ask, error_of
 
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 19, 20, 21
 DESCRIBE_LOG_DIRS, CREATE_PARTITIONS = 35, 37

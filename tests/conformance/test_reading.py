@@ -15,11 +15,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import OffsetSpec
-from one_request import ask, error_of
 from subject import FETCH, TIMEOUT_S, Subject, fetched, read_to_the_end, take, text
 
 from lossless.core.error_codes import Error
 from lossless.engines.waiting import wait_until
+from one_request import ask, error_of
 
 VALUES = [str(number) for number in range(10)]
 END = OFFSET_END  # as the client calls it when no record is that late

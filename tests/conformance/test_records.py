@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, KafkaError
-from one_request import ask, error_of
 from subject import (
     METADATA,
     TIMEOUT_S,
@@ -23,6 +22,7 @@ from subject import (
 from lossless.core.error_codes import Error
 from lossless.engines.waiting import wait_until
 from lossless.log.compression import Compression
+from one_request import ask, error_of
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 MEGABYTE = 1024 * 1024

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
-from one_request import ask, ask_in_bytes, error_of, written
 from subject import (
     FETCH,
     LIST_OFFSETS,
@@ -27,6 +26,7 @@ from lossless.core.error_codes import Error
 from lossless.engines.waiting import wait_until
 from lossless.wire.codec import read, response_class
 from lossless.wire.frames import request
+from one_request import ask, ask_in_bytes, error_of, written
 
 API_VERSIONS, OFFSET_FOR_LEADER_EPOCH, REASSIGN = 18, 23, 45
 NOBODY = uuid.UUID(int=0xDEAD)

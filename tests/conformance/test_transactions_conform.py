@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
-from one_request import ask, error_of
 from subject import TIMEOUT_S, Subject, take
 
 from lossless.core.error_codes import Error
 from lossless.engines.waiting import wait_until
+from one_request import ask, error_of
 
 
 def begun(kafka: Subject, name: str) -> Producer:

@@ -45,7 +45,7 @@ class Host:
         self.unheard: set[type] = set()  # requests of these kinds arrive, and the answers do not
         self.instead: dict[type, Callable[[Any], Any]] = {}  # and these the test answers itself
         self.delivers_flushes = True
-        self._stores: dict[tuple[int, str], MemoryStore] = {}
+        self.stores: dict[tuple[int, str], MemoryStore] = {}
         self._starts = 0
         self.wake_ms: dict[int, int | None] = {}
         self._asked: dict[int, tuple[int, int, Any]] = {}  # from whom, whom and what, by token
@@ -60,7 +60,7 @@ class Host:
     # Processes
 
     def store(self, node: int, name: str) -> MemoryStore:
-        return self._stores.setdefault((node, name), MemoryStore())
+        return self.stores.setdefault((node, name), MemoryStore())
 
     def start(self, node: int, *, rack: str | None = None) -> None:
         self._starts += 1
@@ -74,7 +74,12 @@ class Host:
             self.nodes[node] = ControllerNode(node, config=self.controller_config, **common)
         else:
             self.nodes[node] = Broker(
-                node, incarnation=self._starts, rack=rack, config=self.broker_config, **common
+                node,
+                stored=lambda: [name for owner, name in self.stores if owner == node],
+                incarnation=self._starts,
+                rack=rack,
+                config=self.broker_config,
+                **common,
             )
         self._do(node, self.nodes[node].on_start(self.now_ms))
         self._until_quiet()
@@ -92,7 +97,7 @@ class Host:
 
     def lose_power(self, *nodes: int) -> None:
         self.kill(*nodes)
-        for (node, _), store in self._stores.items():
+        for (node, _), store in self.stores.items():
             if node in nodes:
                 store.lose_power(lambda _: 0)
 

@@ -275,6 +275,17 @@ def test_a_new_active_controller_gives_every_broker_a_whole_session(three: Host)
     assert not three.controller(node).image.is_active(1)
 
 
+def test_who_was_fenced_keeps_nobody_waiting_at_a_new_active_controller(three: Host) -> None:
+    register(three, 1)
+    three.wait(SESSION_MS)
+    assert not three.controller(100).image.is_active(1)
+    three.kill(100)
+    while not active(three):
+        three.wait(100)
+    (node,) = active(three)
+    register(three, 1, node, incarnation=2)
+
+
 # Losing the lead
 
 

@@ -6,7 +6,7 @@ from machines import led_by
 
 from lossless.core.lost_replicas import LostReplicas, undamaged
 from lossless.core.messages import NO_LEADER
-from lossless.log.log import DAMAGED
+from lossless.log.checkpoints import DAMAGED
 from lossless.log.memory import MemoryStore
 
 NAME = "orders-0.1"

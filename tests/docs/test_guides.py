@@ -10,9 +10,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +87,7 @@ def test_a_guide_does_what_it_says(
                 f"$ {step.command}\nexpected\n{step.expected}\ngot\n{done.stdout}"
             )
     finally:
+        left = running_in(environment["HOME_OF_GUIDE"])
         subprocess.run(
             [sys.executable, "-m", "lossless", "down"],
             cwd=folder,
@@ -92,6 +95,18 @@ def test_a_guide_does_what_it_says(
             capture_output=True,
             check=False,
         )
+        for process in running_in(environment["HOME_OF_GUIDE"]):
+            process.kill()
+    assert not left, "what a guide starts it stops"
+
+
+def running_in(home: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # gone, or somebody else's
+            if process.environ().get("HOME_OF_GUIDE") == home:
+                found.append(process)
+    return found
 
 
 def test_the_readme_shows_what_the_guides_do() -> None:

@@ -14,8 +14,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from lossless.engines import cluster
+from lossless.engines.waiting import wait_until
 from lossless.errors import BadInput, Unavailable
-from topics import create_topic, produce
+from topics import create_topic, produce, read_all
 
 QUICK = {"broker.session.timeout.ms": "1000"}
 
@@ -43,7 +44,7 @@ def test_two_of_three_brokers_die_and_the_third_serves_on_then_all_come_back(
         # The controllers are no brokers, so their majority stands.
         assert kafka.controller() == 101
         produce(address, "kept", records)
-        assert kafka.in_sync_replicas("kept", 0) == [survivor]
+        assert wait_until(lambda: kafka.in_sync_replicas("kept", 0) == [survivor], timeout_s=30)
         processes = [row.pid for row in kafka.status() if row.pid]
     assert not any(map(psutil.pid_exists, processes))
 
@@ -63,16 +64,60 @@ def test_two_of_three_brokers_die_and_the_third_serves_on_then_all_come_back(
 
     # Another process finds what this one left.
     program = (
-        "from lossless.engines import cluster; from reading import read_all\n"
+        "from lossless.engines import cluster; from topics import read_all\n"
         f"with cluster(**{shape!r}, data={str(tmp_path)!r}) as kafka:\n"
         "    print(kafka.bootstrap_servers)\n"
-        "    print(len(read_all(kafka.bootstrap_servers, 'kept', partitions=1)))\n"
+        "    print(len(read_all(kafka.bootstrap_servers, 'kept')))\n"
     )
     again = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         capture_output=True,
         text=True,
         check=False,
     )
     assert again.stdout.split() == [address, "20"], again.stderr
+
+
+def test_the_last_node_closes_its_logs_though_no_controller_answers(tmp_path: Path) -> None:
+    """As when a whole cluster is stopped: two of three take the quorum with them."""
+    with cluster(brokers=3, config=QUICK, data=tmp_path, processes=True) as kafka:
+        create_topic(kafka.bootstrap_servers, "kept", partitions=1)
+        produce(kafka.bootstrap_servers, "kept", [(0, None, b"value")])
+        assert wait_until(kafka.in_sync, timeout_s=30)
+        (log,) = (tmp_path / "broker-3" / "data" / "broker").glob("kept-0.*")
+        kafka.kill(1)
+        kafka.kill(2)
+        assert "ended in order" in kafka.stop_broker(3).evidence
+        assert (log / "clean-shutdown").exists()
+        for broker in (1, 2, 3):
+            kafka.restart(broker)
+        assert [each.value() for each in read_all(kafka.bootstrap_servers, "kept")] == [b"value"]
+
+
+def test_what_was_deleted_while_a_broker_was_dead_leaves_its_disk_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    with cluster(brokers=3, config=QUICK, data=tmp_path, processes=True) as kafka:
+        address = kafka.bootstrap_servers
+        for topic in ("kept", "deleted"):
+            create_topic(address, topic, partitions=1)
+            produce(address, topic, [(0, None, b"value")])
+        assert wait_until(kafka.in_sync, timeout_s=30)
+        folder = tmp_path / "broker-3" / "data" / "broker"
+
+        def topics() -> list[str]:
+            found = (one.name.partition("-0.")[0] for one in folder.iterdir())
+            return sorted(name for name in found if name in ("kept", "deleted"))
+
+        assert topics() == ["deleted", "kept"]
+        kafka.kill(3)
+        admin = AdminClient({"bootstrap.servers": address})
+        admin.delete_topics(["deleted"])["deleted"].result(30)
+        kafka.restart(3)
+        assert wait_until(lambda: topics() == ["kept"], timeout_s=30)
+        assert wait_until(kafka.in_sync, timeout_s=30)
+        for other in (1, 2):
+            kafka.kill(other)
+            kafka.restart(other)
+        assert [each.value() for each in read_all(address, "kept")] == [b"value"]

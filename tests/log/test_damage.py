@@ -9,10 +9,11 @@ import pytest
 from logs import batch, fill, opened, values
 
 from lossless.log.batch import HEADER_SIZE, Batch, CorruptBatch, parse_all, require_whole
+from lossless.log.checkpoints import DAMAGED, is_damaged
 from lossless.log.files import FileStore
-from lossless.log.log import DAMAGED, DamagedLog, Log, LogConfig, is_damaged
+from lossless.log.log import DamagedLog, Log, LogConfig
 from lossless.log.memory import MemoryStore
-from lossless.log.segment import RECENT, Segment
+from lossless.log.segment import LAST_BYTES_MAX, RECENT, Segment
 
 FIRST = f"{0:020d}"
 
@@ -34,6 +35,8 @@ READERS: dict[str, Callable[[Log], object]] = {
     "batches": lambda log: list(log.batches()),
     "time": lambda log: log.first_at_or_after(0),
     "compact": lambda log: log.compact(now_ms=0, high_watermark=10),
+    "truncate": lambda log: log.truncate(9),
+    "cut": lambda log: log.truncate(2),
 }
 
 
@@ -180,3 +183,58 @@ def test_what_replaces_what_was_cut_off_is_what_is_read(log: Log) -> None:
     sent = batch(b"new").placed(10, 0).data, batch(b"more").placed(11, 0).data
     log.append_from_leader(parse_all(b"".join(sent))[:1])
     assert b"new" in log.read(10, end_offset=11, bytes_max=1000)
+
+
+class _CountingStore(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+
+    def read(self, name: str, position: int, size: int) -> bytes:
+        self.reads += 1
+        return super().read(name, position, size)
+
+
+def test_what_was_read_of_the_end_is_at_hand_for_the_next_who_asks() -> None:
+    store = _CountingStore()
+    log = Log(store)
+    fill(log, 4)
+    before = store.reads
+    first = log.read(2, end_offset=4, bytes_max=1000)
+    assert store.reads == before + 1
+    assert log.read(2, end_offset=4, bytes_max=1000) == first
+    assert store.reads == before + 1
+    assert log.read(1, end_offset=4, bytes_max=1000) != first
+    assert [one.base_offset for one in parse_all(first)] == [2, 3]
+
+
+def test_a_part_of_what_is_at_hand_is_read_as_that_part() -> None:
+    log = Log(MemoryStore())
+    fill(log, 4)
+    log.read(1, end_offset=4, bytes_max=1000)
+    assert [one.base_offset for one in parse_all(log.read(1, end_offset=3, bytes_max=1000))] == [
+        1,
+        2,
+    ]
+
+
+def test_what_was_read_and_is_cut_off_is_not_served() -> None:
+    log = Log(MemoryStore())
+    fill(log, 4)
+    log.read(2, end_offset=4, bytes_max=1000)
+    log.truncate(2)
+    for value in (b"x", b"y"):  # as large as what was there
+        log.append(batch(value), leader_epoch=1, now_ms=0)
+    read = parse_all(log.read(2, end_offset=4, bytes_max=1000))
+    assert [record.value for one in read for record in one.records()] == [b"x", b"y"]
+
+
+def test_what_is_large_is_not_kept_at_hand() -> None:
+    store = _CountingStore()
+    log = Log(store)
+    for _ in range(3):
+        log.append(batch(b"v" * LAST_BYTES_MAX), leader_epoch=0, now_ms=0)
+    before = store.reads
+    for _ in range(2):
+        log.read(1, end_offset=3, bytes_max=1 << 30)
+    assert store.reads == before + 2

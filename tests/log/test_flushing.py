@@ -13,8 +13,9 @@ from logs import SMALL, LateStore, batch, fill, opened, values
 from lossless.log import files as files_module
 from lossless.log import log as log_module
 from lossless.log.batch import Marker, MarkerKind
+from lossless.log.checkpoints import RECOVERY_POINT
 from lossless.log.files import FileStore
-from lossless.log.log import RECOVERY_POINT, DamagedLog, Log, LogConfig
+from lossless.log.log import DamagedLog, Log, LogConfig
 from lossless.log.memory import MemoryStore
 from lossless.log.producers import Duplicate
 from lossless.log.store import StoreFailed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from logs import SMALL, batch, fill, values
 
 from lossless.log.leader_epochs import EpochEnd
@@ -47,6 +48,22 @@ def test_without_recalling_only_the_last_batch_is() -> None:
     assert _send(again, 1) is Refusal.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+@pytest.mark.parametrize("count", range(5, 20))
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+def test_the_last_five_are_recognised_wherever_segments_end(count: int, is_closed: bool) -> None:
+    """A producer's five may lie in several segments, and every segment begins with a snapshot."""
+    store = MemoryStore()
+    log = Log(store, SMALL)
+    for sequence in range(count):
+        _send(log, sequence)
+    assert len(log.segment_base_offsets) > 1
+    if is_closed:
+        log.close()
+    again = _restarted(store, recalls=True)
+    for sequence in range(count - 5, count):
+        assert _send(again, sequence) == Duplicate(sequence, sequence, 0)
+
+
 def test_what_another_epoch_or_another_producer_sent_is_not_recalled() -> None:
     store = MemoryStore()
     log = Log(store, replace(SMALL, segment_bytes=10_000))
@@ -76,10 +93,10 @@ def test_only_batches_before_the_snapshot_are_recalled() -> None:
 
 def test_recalling_begins_at_an_entry_of_the_index_when_the_segment_is_large() -> None:
     store = MemoryStore()
-    config = replace(SMALL, segment_bytes=10_000_000, index_interval_bytes=4096)
+    config = replace(SMALL, segment_bytes=20_000_000, index_interval_bytes=4096)
     log = Log(store, config)
     for sequence in range(4):
-        one = batch(b"z" * 2_000_000, producer_id=PRODUCER, epoch=0, sequence=sequence)
+        one = batch(b"z" * 4_000_000, producer_id=PRODUCER, epoch=0, sequence=sequence)
         log.append(one, leader_epoch=0, now_ms=0)
     log.close()
     again = Log(store, config)

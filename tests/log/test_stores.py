@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lossless.log.files import FileStore
+from lossless.log.files import FileStore, stored_in
 from lossless.log.memory import MemoryStore
 from lossless.log.store import Store, StoreFailed
 
@@ -167,3 +167,15 @@ def test_damage_turns_a_bit_over() -> None:
     store.append("a", b"\0\0")
     store.damage("a", 1)
     assert store.read("a", 0, 2) == b"\0\1"
+
+
+def test_what_was_set_aside_is_none_of_the_stores_of_a_folder(tmp_path: Path) -> None:
+    for name in ("orders-0.1", "orders-1.1"):
+        store = FileStore(tmp_path / name)
+        store.append("a", b"1")
+        store.close()
+    FileStore(tmp_path / "orders-1.1").set_aside()
+    assert sorted(stored_in(tmp_path)) == ["orders-0.1", "orders-1.1"]
+    assert len(list(tmp_path.iterdir())) == 3
+    with pytest.raises(StoreFailed):
+        stored_in(tmp_path / "nowhere")

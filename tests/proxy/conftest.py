@@ -13,7 +13,7 @@ from lossless.proxy import Proxy
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     with running(tmp_path_factory.mktemp("embedded")) as cluster:
         yield cluster

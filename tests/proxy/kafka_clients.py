@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.error import KafkaError
 
-READ_S_MAX = 20.0
+from topics import read_all
 
 
 class Sending:
@@ -45,28 +45,4 @@ class Sending:
 
 
 def stored(bootstrap_servers: str, topic: str) -> list[str]:
-    """Everything in the topic's one partition."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": "reader",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "enable.partition.eof": True,
-            "log_level": 0,
-        }
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    values: list[str] = []
-    try:
-        while True:
-            message = consumer.poll(READ_S_MAX)
-            assert message is not None, f"no end of {topic} in {READ_S_MAX} s"
-            if message.error() is None:
-                values.append(message.value().decode())
-            elif message.error().code() == KafkaError._PARTITION_EOF:
-                return values
-            else:
-                raise AssertionError(message.error())
-    finally:
-        consumer.close()
+    return [(each.value() or b"").decode() for each in read_all(bootstrap_servers, topic)]

@@ -15,6 +15,9 @@ from lossless.log.batch import Record, build
 from lossless.proxy import Address, Proxy
 from lossless.wire.codec import read, response_class
 
+# In make test a claim (P4) goes through the proxy to Apache Kafka; the cluster alone takes 10 s.
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def apache() -> Iterator[Any]:

@@ -34,16 +34,16 @@ CLAIMS = (
 )
 
 
+LONG = [pytest.mark.full, pytest.mark.timeout(3600)]  # every state there is, on any machine
+
+
 def _named(scenario: Scenario) -> str:
     return scenario.name
 
 
 @pytest.mark.parametrize(
     "scenario",
-    [
-        pytest.param(scenario, marks=[pytest.mark.full] if scenario.is_long else [])
-        for scenario in SCENARIOS
-    ],
+    [pytest.param(scenario, marks=LONG if scenario.is_long else []) for scenario in SCENARIOS],
     ids=_named,
 )
 def test_a_scenario_prints_what_is_written_down(scenario: Scenario) -> None:

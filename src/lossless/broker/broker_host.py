@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from lossless.broker.apis import served_by_a_broker
@@ -19,7 +20,7 @@ from lossless.broker.security.gate import Gate
 from lossless.broker.security.listeners import NodeSecurity
 from lossless.broker.security.login import opener
 from lossless.broker.server import Server, Unanswerable
-from lossless.core.broker import Broker, BrokerConfig, Phase
+from lossless.core.broker import Broker, BrokerConfig
 from lossless.core.dynamic_settings import settings_now
 from lossless.core.messages import Endpoint, Error, TopicPartition
 from lossless.core.metadata import Image
@@ -27,6 +28,7 @@ from lossless.core.replica import Replica
 from lossless.core.security.scram import ScramCredential, ScramMechanism
 from lossless.core.settings.broker_settings import BrokerSettings
 from lossless.core.settings.machines import topic_config
+from lossless.core.standing import Phase
 from lossless.log.store import Store
 from lossless.wire import frames
 from lossless.wire.codec import Fields, make, read, request_class, response_class, write
@@ -39,7 +41,10 @@ SESSIONS_MAX = 1000  # max.incremental.fetch.session.cache.slots
 FORWARD_S_MAX = 30.0
 BACKOFF_S = 0.05
 LOOK_EVERY_S = 0.2
-OPEN_EVERY_S = 0.005
+OPEN_EVERY_S = LEAVE_EVERY_S = 0.005
+UNHEARD_MS_MAX = 5_000  # by a node that wants to stop; controllers elect one of them much sooner
+
+_logger = logging.getLogger(__name__)
 
 
 class BrokerHost:
@@ -56,6 +61,7 @@ class BrokerHost:
         security: NodeSecurity,
         rack: str | None,
         stores: Callable[[str], Store],
+        stored: Callable[[], Iterable[str]],
         draw: Callable[[int], int],
         incarnation: int,
         config: BrokerConfig,
@@ -64,6 +70,7 @@ class BrokerHost:
         on_failure: Failure,
     ) -> None:
         self.number = number
+        self._clock = clock
         self.cluster_id = cluster_id
         self.settings = settings
         self._voters = voters
@@ -73,6 +80,7 @@ class BrokerHost:
             number,
             voters=tuple(sorted(voters)),
             stores=stores,
+            stored=stored,
             incarnation=incarnation,
             draw=draw,
             config=config,
@@ -155,14 +163,28 @@ class BrokerHost:
             await server.open()
 
     async def shut_down(self) -> None:
-        """In order: leaders move away first, and the next start finds clean logs."""
+        """In order: leaders move away first, and the next start finds clean logs. Leaders stay when
+        no controller is left, as for the last node of a cluster that is stopped."""
+        began_ms = self._clock.now_ms()
         self.host.event(self.machine.stop)
+        while self.machine.phase is not Phase.STOPPED and not self._is_unheard(began_ms):
+            await asyncio.sleep(LEAVE_EVERY_S)
+        if self.machine.phase is not Phase.STOPPED:
+            _logger.warning("no controller answers: leaders have not moved away")
+            self._close_connections()
+            self.host.event(self.machine.close)
         while self.machine.phase is not Phase.STOPPED:
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(LEAVE_EVERY_S)
+
+    def _is_unheard(self, since_ms: int) -> bool:
+        return self._clock.now_ms() - max(since_ms, self.machine.heard_ms) > UNHEARD_MS_MAX
 
     def stop(self) -> None:
         """At once."""
         self.host.stop()
+        self._close_connections()
+
+    def _close_connections(self) -> None:
         for server in self.servers:
             server.stop()
         self._peers.close()

@@ -23,6 +23,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
+from lossless.log.batch import Data
 from lossless.wire.frames import LENGTH
 
 SHARED_BYTES = 256 * 1024
@@ -42,7 +43,13 @@ class _Shared(threading.local):
 
 _of_this_loop = _Shared()
 
-Buffers = list[bytes]
+
+def shared_buffer() -> memoryview:
+    """What is read to it has to be copied before anything else is read."""
+    return _of_this_loop.buffer
+
+
+Buffers = list[Data]
 Amend = Callable[[Buffers], Buffers]
 
 
@@ -107,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         self._listening = listening
         self._on_frame = listening.on_frame
         self._loop = asyncio.get_running_loop()
-        self._shared = _of_this_loop.buffer
+        self._shared = shared_buffer()
         self._transport: asyncio.Transport | None = None
         self._slots: collections.deque[Slot] = collections.deque()
         self.client_id: str | None = None  # as its last request named it
@@ -165,8 +172,8 @@ class Connection(asyncio.BufferedProtocol):
             if length == size - LENGTH.size and 0 < length <= self.frame_bytes_max:
                 self._on_frame(self, bytes(shared[LENGTH.size : size]))
                 return
-        data = bytes(shared[:size])
-        self._take_frames(self._rest + data if self._rest else data)
+        come = shared[:size]
+        self._take_frames(memoryview(b"".join((self._rest, come))) if self._rest else come)
 
     def eof_received(self) -> bool:
         return False
@@ -180,7 +187,8 @@ class Connection(asyncio.BufferedProtocol):
 
     # Frames
 
-    def _take_frames(self, data: bytes) -> None:
+    def _take_frames(self, data: memoryview) -> None:
+        """Each is copied once: `data` may be read over."""
         at = 0
         self._rest = b""
         while len(data) - at >= LENGTH.size:
@@ -195,14 +203,14 @@ class Connection(asyncio.BufferedProtocol):
             end = start + length
             if end > len(data):
                 if length > LARGE_BYTES:
-                    self._begin_large(data[start:], length)
+                    self._begin_large(bytes(data[start:]), length)
                     return
                 break
-            self._on_frame(self, data[start:end])
+            self._on_frame(self, bytes(data[start:end]))
             if self._is_closing:
                 return
             at = end
-        self._rest = data[at:]
+        self._rest = bytes(data[at:])
 
     def _begin_large(self, beginning: bytes, length: int) -> None:
         self._pieces = [memoryview(beginning)]
@@ -233,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._is_held or self._is_closing or self._transport is None:
             return
         self._is_held = False
-        self._take_frames(self._rest)
+        self._take_frames(memoryview(self._rest))
         if not self._is_held and not self._is_closing:
             self._transport.resume_reading()
 

@@ -12,6 +12,8 @@ import collections
 from collections.abc import Callable
 from typing import Any, cast
 
+from lossless.broker.connection import shared_buffer
+from lossless.log.batch import Data
 from lossless.wire import frames
 from lossless.wire.outgoing import Outgoing
 
@@ -23,14 +25,14 @@ FRAME_BYTES_MAX = 256 << 20
 Answered = Callable[[Any], None]  # with the message, or None
 
 
-class Link(asyncio.Protocol):
+class Link(asyncio.BufferedProtocol):
     """One connection to one node, opened when something is to be sent."""
 
     def __init__(
         self,
         address: Callable[[], Address | None],
         client_id: str,
-        open_connection: Callable[[Callable[[], asyncio.Protocol], Address], Any],
+        open_connection: Callable[[Callable[[], asyncio.BaseProtocol], Address], Any],
     ) -> None:
         self._address = address
         self._client_id = client_id
@@ -40,8 +42,10 @@ class Link(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._asked: collections.deque[tuple[int, Any, bool, Answered]] = collections.deque()
         self._next_id = 0
-        self._pieces: list[bytes] = []  # of a frame that has not come as a whole
-        self._missing = 0
+        self._shared = shared_buffer()
+        self._rest = b""  # less than the length of a frame
+        self._frame: memoryview | None = None  # that has not come as a whole
+        self._filled = 0
         self._watch: asyncio.TimerHandle | None = None
         self._watched = 0  # the oldest question when it was last looked at
         self._is_closed = False
@@ -102,16 +106,24 @@ class Link(asyncio.Protocol):
         self._transport = None
         self._fail()
 
-    def data_received(self, data: bytes) -> None:
-        if self._pieces:
-            self._pieces.append(data)
-            self._missing -= len(data)
-            if self._missing > 0:
-                return
-            data = b"".join(self._pieces)
-            self._pieces.clear()
+    def get_buffer(self, _size: int) -> memoryview:
+        return self._shared if self._frame is None else self._frame[self._filled :]
+
+    def buffer_updated(self, size: int) -> None:
+        if self._frame is None:
+            come = self._shared[:size]
+            self._take_frames(memoryview(b"".join((self._rest, come))) if self._rest else come)
+            return
+        self._filled += size
+        if self._filled == len(self._frame):
+            frame, self._frame = self._frame, None
+            self._on_frame(frame.toreadonly())
+
+    def _take_frames(self, data: memoryview) -> None:
+        """Each is copied once, because `data` is read over. One that has not come as a whole gets
+        memory of its own, where the rest is read to."""
         at = 0
-        self._missing = frames.LENGTH.size
+        self._rest = b""
         while len(data) - at >= frames.LENGTH.size:
             (length,) = frames.LENGTH.unpack_from(data, at)
             end = at + frames.LENGTH.size + length
@@ -119,17 +131,15 @@ class Link(asyncio.Protocol):
                 self.reset()
                 return
             if end > len(data):
-                self._missing = end - at
-                break
-            # Most often it is all that came: records are large, and not copied once more.
-            is_all = at == 0 and end == len(data)
-            self._on_frame(data if is_all else data[at:end])
+                self._filled = len(data) - at
+                self._frame = memoryview(bytearray(end - at))
+                self._frame[: self._filled] = data[at:]
+                return
+            self._on_frame(bytes(data[at:end]))
             at = end
-        if at < len(data):
-            self._pieces.append(data[at:])
-            self._missing -= len(data) - at
+        self._rest = bytes(data[at:])
 
-    def _on_frame(self, frame: bytes) -> None:
+    def _on_frame(self, frame: Data) -> None:
         correlation_id, read, is_flexible, answered = self._asked.popleft()
         at = frames.LENGTH.size
         try:
@@ -142,7 +152,7 @@ class Link(asyncio.Protocol):
         answered(answer)
 
     def _fail(self) -> None:
-        self._pieces.clear()
+        self._rest, self._frame = b"", None
         self._unsent.clear()
         asked, self._asked = self._asked, collections.deque()
         if not self._is_closed:

@@ -32,6 +32,7 @@ from lossless.core.messages import Endpoint
 from lossless.core.settings.broker_settings import BrokerSettings
 from lossless.core.settings.kinds import InvalidSetting
 from lossless.core.settings.machines import broker_config, controller_config
+from lossless.log.files import stored_in
 
 CONTROLLER_LISTENER = "CONTROLLER"
 _logger = logging.getLogger(__name__)
@@ -162,6 +163,7 @@ class Node:
                 security=config.security,
                 rack=settings.membership.broker_rack,
                 stores=self._stores_in("broker"),
+                stored=lambda: stored_in(config.folder / "broker"),
                 draw=draw,
                 incarnation=secrets.randbits(127),
                 config=broker_config(settings),

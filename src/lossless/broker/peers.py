@@ -20,7 +20,7 @@ from lossless.core.messages import (
 from lossless.core.metadata import Image
 from lossless.core.quorum_messages import BeginQuorumEpoch, EndQuorumEpoch, QuorumFetch, Vote
 from lossless.core.transactions.messages import AddPartitionsToTxn
-from lossless.log.batch import new
+from lossless.log.batch import Data, new
 from lossless.wire import (
     add_partitions_to_txn,
     allocate_producer_ids,
@@ -36,7 +36,7 @@ from lossless.wire import (
 )
 from lossless.wire.outgoing import Outgoing, outgoing
 
-Open = Callable[[Callable[[], asyncio.Protocol], Address], Awaitable[None]]
+Open = Callable[[Callable[[], asyncio.BaseProtocol], Address], Awaitable[None]]
 # What waits at the other end must not keep anything else waiting.
 _CHANNELS: dict[type[Any], str] = {
     Fetch: "fetch",
@@ -160,7 +160,7 @@ class Peers:
                 )
         raise TypeError(f"no API carries {type(request).__name__}")
 
-    def _fetched(self, request: Fetch, frame: bytes, at: int) -> FetchAnswer:
+    def _fetched(self, request: Fetch, frame: Data, at: int) -> FetchAnswer:
         return fetch.answered(frame, at, request, self._image().topic_names)
 
 
@@ -169,6 +169,6 @@ def names_of(nodes: Iterable[int]) -> frozenset[str]:
     return frozenset(f"{role}-{node}" for node in nodes for role in ("broker", "controller"))
 
 
-async def open_plainly(factory: Callable[[], asyncio.Protocol], address: Address) -> None:
+async def open_plainly(factory: Callable[[], asyncio.BaseProtocol], address: Address) -> None:
     loop = asyncio.get_running_loop()
     await loop.create_connection(factory, *address)

@@ -15,3 +15,8 @@ def print_error(message: str) -> None:
     stderr.print(first, markup=False)
     if rest:
         stderr.print(rest, markup=False, style="dim")
+
+
+def print_aside(line: str) -> None:
+    """What a person may want to know, and no script."""
+    stderr.print(line, style="dim", markup=False)

@@ -33,6 +33,7 @@ COMMANDS: dict[str, str] = {
     "fill-disk": "fill_disk",
     "slow-disk": "slow_disk",
     "mend": "mend",
+    "proxy": "proxy",
     "run": "run",
     "audit": "audit",
     "prove": "prove",

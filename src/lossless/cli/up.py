@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import click
 
 from lossless.cli.cluster import contract_option, optional_contract
-from lossless.cli.console import stderr
+from lossless.cli.console import print_aside
 from lossless.contract import Contract
 from lossless.engines.choose import ENGINES, check_choice
 from lossless.engines.detached import default_data, find_cluster, forget, home, note
@@ -22,7 +18,7 @@ from lossless.engines.local.cluster import LocalCluster
 from lossless.engines.local.start import DEFAULT_ENGINE, start_cluster
 from lossless.engines.local.state import read_state
 from lossless.engines.metadata import create_topics
-from lossless.engines.signals import uninterrupted
+from lossless.engines.signals import stopped_by_signals, uninterrupted
 from lossless.errors import BadInput
 
 LOOK_EVERY_S = 0.5
@@ -45,6 +41,14 @@ LOOK_EVERY_S = 0.5
     "contract's, else 0: up to three brokers are controllers too].",
 )
 @click.option("--rack", metavar="A,B,…", help="Racks that the brokers are spread over in turn.")
+@click.option(
+    "--host",
+    metavar="NAME",
+    help="What other machines call this one: lets them in [default: 127.0.0.1, nobody else].",
+)
+@click.option(
+    "--port", type=int, help="The first broker's; the others follow [default: ports that are free]."
+)
 @click.option("--config", multiple=True, metavar="NAME=VALUE", help="A broker setting; repeatable.")
 @click.option("--detach", is_flag=True, help="Return once clients can connect; see `down`.")
 @click.option(
@@ -59,6 +63,8 @@ def command(
     brokers: int | None,
     controllers: int | None,
     rack: str | None,
+    host: str | None,
+    port: int | None,
     config: tuple[str, ...],
     detach: bool,
     data: Path | None,
@@ -76,12 +82,15 @@ def command(
     place = home(contract.folder if contract else None)
     folder = data.absolute() if data else default_data(place)
     spec = _spec(contract, folder, brokers, controllers, rack, _settings(config))
+    spec = dataclasses.replace(spec, port=port)
+    if host is not None:
+        spec = dataclasses.replace(spec, advertised_host=host)
     _refuse_second(place, folder)
-    with _stopped_by_signals():
+    with stopped_by_signals():
         cluster = _start(spec, folder, place, contract, engine=engine, temporary=data is None)
         click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
         if detach:
-            _report("lossless status shows it, lossless down stops it")
+            print_aside("lossless status shows it, lossless down stops it")
         else:
             _stay(cluster, place)
 
@@ -98,7 +107,9 @@ def _start(
     cluster = None
     try:
         note(place, folder)  # first, so that `down` finds what runs, whatever happens to us
-        cluster = start_cluster(spec, folder, engine=engine, temporary=temporary, report=_report)
+        cluster = start_cluster(
+            spec, folder, engine=engine, temporary=temporary, report=print_aside
+        )
         _create_topics(contract, cluster)
     except BaseException:
         with uninterrupted():
@@ -178,7 +189,7 @@ def _create_topics(contract: Contract | None, cluster: LocalCluster) -> None:
     count = len(cluster.plan.brokers)
     for topic in contract.topics.values():
         if topic.replication_factor > count:
-            _report(
+            print_aside(
                 f"topic {topic.name}: {topic.replication_factor} replicas need as many brokers; "
                 f"it gets {count}"
             )
@@ -186,45 +197,23 @@ def _create_topics(contract: Contract | None, cluster: LocalCluster) -> None:
         cluster.client_settings, contract.topics.values(), replication_factor_max=count
     )
     if created:
-        _report(f"created {', '.join(created)}")
+        print_aside(f"created {', '.join(created)}")
 
 
 def _stay(cluster: LocalCluster, place: Path) -> None:
     """Until a signal, or until another terminal's `lossless down`; says who died meanwhile."""
     known = {row.broker: row.state for row in cluster.status()}
-    _report("Ctrl-C stops it")
+    print_aside("Ctrl-C stops it")
     try:
         while (state := read_state(cluster.folder)) and state.processes:
             now = {row.broker: row.state for row in cluster.status()}
             for broker in now:
                 if now[broker] != known[broker]:
-                    _report(f"{cluster.node(broker).name} is {now[broker]}")
+                    print_aside(f"{cluster.node(broker).name} is {now[broker]}")
             known = now
             time.sleep(LOOK_EVERY_S)
     except KeyboardInterrupt:
-        _report("stopping")
+        print_aside("stopping")
     finally:
         cluster.stop()
         forget(place, cluster.folder)
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """A service manager's SIGTERM and a closed terminal's SIGHUP stop it as Ctrl-C does."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {}
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # ignored: nohup
-            before[number] = signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _report(line: str) -> None:
-    stderr.print(line, style="dim", markup=False)

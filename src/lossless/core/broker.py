@@ -1,10 +1,4 @@
-"""A broker: its replicas, what it fetches for them, and its standing with the controller.
-
-    starting     not registered yet; what its metadata says may be of another life
-    fenced       registered; leads nothing until the controller trusts it
-    running      active
-    stopping     leaders move away (controlled shutdown)
-    stopped      closed cleanly: the next start may say which broker epoch it had
+"""A broker: its replicas, what it fetches for them, and what it asks of the controller.
 
 Invariants
 - Replicas act only on metadata that contains this process's own registration: before that a
@@ -18,7 +12,6 @@ Rules learnt
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,9 +27,7 @@ from lossless.core.messages import (
     AlterPartition,
     AlterPartitionAnswer,
     BrokerHeartbeat,
-    BrokerHeartbeatAnswer,
     BrokerRegistration,
-    BrokerRegistrationAnswer,
     Endpoint,
     Error,
     Fetch,
@@ -54,20 +45,13 @@ from lossless.core.quorum import METADATA, NODE, Quorum, QuorumConfig
 from lossless.core.replica import Replica, ReplicaConfig, Role
 from lossless.core.serving import Serving
 from lossless.core.settings.policies import TopicPolicy
+from lossless.core.standing import Phase, Standing
+from lossless.core.strays import remove_strays
 from lossless.log.log import Log, LogConfig
 from lossless.log.rules import RULES, Rules
 from lossless.log.store import Store
 
 CHECKPOINT = "replication-offset-checkpoint"
-CLEAN_SHUTDOWN = "clean-shutdown"
-
-
-class Phase(enum.Enum):
-    STARTING = "starting"
-    FENCED = "fenced"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +82,7 @@ class Broker:
         *,
         voters: tuple[int, ...],
         stores: Callable[[str], Store],
+        stored: Callable[[], Iterable[str]],  # the names of all that there are
         incarnation: int,
         draw: Callable[[int], int],
         config: BrokerConfig | None = None,
@@ -110,15 +95,19 @@ class Broker:
         self.config = config or BrokerConfig()
         self.image = Image()
         self.replicas: dict[TopicPartition, Replica] = {}
-        self.phase = Phase.STARTING
-        self.broker_epoch = -1
-        self._stores = stores
+        self._stores, self._stored = stores, stored
         self._rules = rules
         self._topic_config = topic_config
-        self._rack = rack
-        self._endpoints = endpoints
-        self._incarnation = incarnation
         self._store = stores(NODE)
+        self._standing = Standing(
+            broker,
+            self._store,
+            incarnation=incarnation,
+            rack=rack,
+            endpoints=endpoints,
+            heartbeat_ms=self.config.heartbeat_ms,
+            backoff_ms=self.config.backoff_ms,
+        )
         self._lost = LostReplicas(self._store)
         self.metadata_log = Log(undamaged(stores(METADATA)))  # an observer's: nobody counts on it
         self.quorum = Quorum(
@@ -130,13 +119,6 @@ class Broker:
             draw=draw,
         )
         self._checkpoint = _read_checkpoint(self._store)
-        clean = self._store.read(CLEAN_SHUTDOWN, 0, 20)
-        self._previous_epoch = int(clean) if clean.isdigit() else -1
-        self._store.remove(CLEAN_SHUTDOWN)
-        self._is_to_stop = False  # as soon as it is registered
-        self._controller: int | None = None  # whom this broker turns to
-        self._is_asking = False  # a registration or a heartbeat is under way
-        self._ask_ms = 0
         self._tick_ms = 0
         self._checkpoint_ms = 0
         self._tidy_ms = 0
@@ -161,6 +143,19 @@ class Broker:
         self._quorum_wake_ms: int | None = None
         self._send: list[Send] = []
         self._deferred: list[Effects] | None = None  # while several events are dealt with at once
+
+    @property
+    def phase(self) -> Phase:
+        return self._standing.phase
+
+    @property
+    def broker_epoch(self) -> int:
+        return self._standing.broker_epoch
+
+    @property
+    def heard_ms(self) -> int:
+        """When the controller answered last."""
+        return self._standing.heard_ms
 
     # Events
 
@@ -196,13 +191,16 @@ class Broker:
             case AlterPartition():
                 self._on_altered(request, answer, now_ms)
             case BrokerHeartbeat() | BrokerRegistration() | AllocateProducerIds() if (
-                source != self._controller
+                source != self._standing.controller
             ):
                 pass  # of one that is active no longer
             case BrokerHeartbeat():
-                self._on_heartbeat_answer(request, answer, now_ms)
+                end_offset = self.image.end_offset
+                if self._standing.on_heartbeat_answer(request, answer, end_offset, now_ms):
+                    self._close()
             case BrokerRegistration():
-                self._on_registered(answer, now_ms)
+                if self._standing.on_registered(answer, now_ms) and self.knows_itself:
+                    self._begin(now_ms)
             case AllocateProducerIds():
                 backoff_ms = self.config.backoff_ms
                 self._serving.replies += self.producer_ids.on_block(answer, now_ms, backoff_ms)
@@ -249,10 +247,13 @@ class Broker:
 
     def stop(self, now_ms: int) -> Effects:
         """A controlled shutdown begins. It ends in `stopped`, where the process may go."""
-        self._is_to_stop = True
-        if self.phase in (Phase.FENCED, Phase.RUNNING):
-            self.phase = Phase.STOPPING
-            self._ask_ms = now_ms
+        self._standing.stop(now_ms)
+        return self._after(now_ms)
+
+    def close(self, now_ms: int) -> Effects:
+        """At once, though leaders have not moved away: nobody is left who could let them. Nothing
+        may come in any more."""
+        self._close()
         return self._after(now_ms)
 
     def _after(self, now_ms: int, quorum: Effects | None = None) -> Effects:
@@ -297,9 +298,8 @@ class Broker:
             return None
         ids = self.producer_ids
         wake_ms = min(self._tick_ms, self._checkpoint_ms, self._tidy_ms)
-        if not self._is_asking and self.quorum.leader is not None and self._ask_ms < wake_ms:
-            wake_ms = self._ask_ms
         for other_ms in (
+            None if self.quorum.leader is None else self._standing.wake_ms,
             self.coordination.wake_ms,
             self._serving.deadline_ms,
             self._quorum_wake_ms,
@@ -346,16 +346,26 @@ class Broker:
                 self._topic_configs.clear()
                 changed.update((p, None) for p in image.partitions if record.topic in ("", p.topic))
         image.end_offset = max(image.end_offset, self.quorum.high_watermark)
-        if self.phase is Phase.FENCED:
-            self._ask_ms = now_ms  # it may be let in, now that it knows more
+        self._standing.on_metadata(now_ms)
         if self.knows_itself:
-            # What came before this process's own registration has not been acted on yet.
-            for partition in changed if knew_itself else image.partitions:
-                self._apply_state(partition, now_ms)
-            self._follow()
-            self.coordination.on_leadership(now_ms)
+            if knew_itself:
+                self._act_on(changed, now_ms)
+            else:
+                self._begin(now_ms)
             if removed:
                 self.coordination.on_topics_removed(tuple(removed), now_ms)
+
+    def _begin(self, now_ms: int) -> None:
+        """What came before this process's own registration has not been acted on yet."""
+        self._act_on(self.image.partitions, now_ms)
+        kept = {NODE, METADATA, *map(self._store_name, self.replicas)}
+        remove_strays(self._stored(), kept, self._stores)
+
+    def _act_on(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
+        for partition in partitions:
+            self._apply_state(partition, now_ms)
+        self._follow()
+        self.coordination.on_leadership(now_ms)
 
     @property
     def knows_itself(self) -> bool:
@@ -445,83 +455,26 @@ class Broker:
         controller = self.quorum.leader
         if controller is None or self.phase is Phase.STOPPED:
             return
-        if controller != self._controller:
-            self._turn_to(controller, now_ms)
-        if not self._is_asking and now_ms >= self._ask_ms:
-            self._is_asking = True
-            self._send.append(Send(controller, self._standing()))
         ids = self.producer_ids
+        if self._standing.turn_to(controller, now_ms):
+            ids.is_asking = False
+            self._alter_ms = {p: at_ms for p, at_ms in self._alter_ms.items() if at_ms != _NEVER}
+        request = self._standing.request(self.image.end_offset, now_ms)
+        if request is not None:
+            self._send.append(Send(controller, request))
         if ids.wants_block and not ids.is_asking and ids.ask_ms <= now_ms:
             ids.is_asking = True
             self._send.append(Send(controller, AllocateProducerIds(self.broker, self.broker_epoch)))
-        for partition, request in self._altering.items():
+        for partition, change in self._altering.items():
             if self._alter_ms.get(partition, 0) <= now_ms:
                 self._alter_ms[partition] = _NEVER
-                self._send.append(Send(controller, request))
-
-    def _turn_to(self, controller: int, now_ms: int) -> None:
-        """Another one is active: who was asked before may never answer, and need not."""
-        if self._controller is not None:
-            self._ask_ms = now_ms
-        self._controller = controller
-        self._is_asking = self.producer_ids.is_asking = False
-        self._alter_ms = {p: at_ms for p, at_ms in self._alter_ms.items() if at_ms != _NEVER}
-
-    def _standing(self) -> BrokerRegistration | BrokerHeartbeat:
-        if self.phase is Phase.STARTING:
-            return BrokerRegistration(
-                self.broker,
-                self._incarnation,
-                self._rack,
-                self._previous_epoch,
-                self._endpoints,
-            )
-        return BrokerHeartbeat(
-            self.broker,
-            self.broker_epoch,
-            self.image.end_offset,
-            self.phase is Phase.STOPPING,
-        )
-
-    def _on_registered(self, answer: BrokerRegistrationAnswer | None, now_ms: int) -> None:
-        self._is_asking = False
-        self._ask_ms = now_ms + self.config.backoff_ms
-        if answer is not None and answer.error is Error.NONE:
-            self.broker_epoch = answer.broker_epoch
-            self.phase = Phase.STOPPING if self._is_to_stop else Phase.FENCED
-            self._ask_ms = now_ms
-            if self.knows_itself:
-                for partition in self.image.partitions:
-                    self._apply_state(partition, now_ms)
-                self._follow()
-                self.coordination.on_leadership(now_ms)
-
-    def _on_heartbeat_answer(
-        self, request: BrokerHeartbeat, answer: BrokerHeartbeatAnswer | None, now_ms: int
-    ) -> None:
-        self._is_asking = False
-        self._ask_ms = now_ms + self.config.backoff_ms
-        if answer is None or answer.error is Error.NOT_CONTROLLER:
-            return
-        if answer.error is Error.STALE_BROKER_EPOCH:
-            # Somebody else has registered under this name: this process is not that broker.
-            self.phase = Phase.STARTING
-            return
-        if answer.should_shut_down and request.want_shut_down:
-            self._close()
-        elif self.phase is not Phase.STOPPING:
-            self.phase = Phase.FENCED if answer.is_fenced else Phase.RUNNING
-            if self.phase is Phase.RUNNING:
-                self._ask_ms = now_ms + self.config.heartbeat_ms
-            elif request.metadata_offset < self.image.end_offset:
-                self._ask_ms = now_ms
+                self._send.append(Send(controller, change))
 
     def _close(self) -> None:
         self._write_checkpoint()
         for replica in self.replicas.values():
             replica.log.close()
-        self._store.replace(CLEAN_SHUTDOWN, str(self.broker_epoch).encode())
-        self.phase = Phase.STOPPED
+        self._standing.on_closed()
 
     def _take_proposal(self, replica: Replica, proposal: Proposal) -> None:
         replica.proposal = None

@@ -6,7 +6,8 @@
 Invariants
 - Decide, then apply: only records that were appended change the image, here and everywhere.
 - No answer before its records are committed; none at all from a controller that has lost the lead.
-- A new active controller gives every broker a whole session before it fences any.
+- A new active controller gives every broker that is let in a whole session before it fences any.
+  Who is fenced has none: should its process have died, the next one is not kept waiting.
 """
 
 from __future__ import annotations
@@ -248,7 +249,10 @@ class ControllerNode:
                 image.apply(decode(value), offset)
             image.end_offset = self.metadata_log.log_end_offset
             self.active = Controller(image, self._rules, self.config.topic_id_base)
-            self._sessions = dict.fromkeys(image.brokers, now_ms + self.config.session_timeout_ms)
+            self._sessions = {}
+            for number, broker in image.brokers.items():
+                if not broker.fenced:
+                    self._renew(number, now_ms)
             return tuple(self._append((record,), now_ms) for record in self._to_agree_on(image))
         if not self.quorum.is_leader and self.active is not None:
             self.active = None

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from lossless.core.messages import NO_LEADER
 from lossless.core.metadata import PartitionState
-from lossless.log.log import is_damaged
+from lossless.log.checkpoints import is_damaged
 from lossless.log.store import Store
 
 LOST = "lost-replicas"  # one name on each line

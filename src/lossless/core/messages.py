@@ -87,7 +87,7 @@ class Fetched(NamedTuple):
     log_start_offset: int = -1
     diverging: EpochEnd | None = None
     aborted: tuple[AbortedTransaction, ...] = ()
-    data: bytes = b""
+    data: Data = b""
 
 
 class FetchAnswer(NamedTuple):

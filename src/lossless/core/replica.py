@@ -53,6 +53,7 @@ from lossless.core.messages import (
 from lossless.core.metadata import PartitionState
 from lossless.core.settings.policies import TopicPolicy
 from lossless.log.batch import (
+    LENGTH_END,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
@@ -64,6 +65,7 @@ from lossless.log.batch import (
     Record,
     build,
     new,
+    parse,
     parse_all,
 )
 from lossless.log.index import AbortedTransaction
@@ -87,6 +89,10 @@ class Role(enum.Enum):
     OFFLINE = "offline"
     LEADER = "leader"
     FOLLOWER = "follower"
+
+
+# Looking up a member takes longer than most of what is decided by it.
+NO_ERROR, LEADER, FOLLOWER = Error.NONE, Role.LEADER, Role.FOLLOWER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,11 +173,9 @@ class Replica:
             return True
         if state.partition_epoch > self.partition_epoch:
             self.partition_epoch = state.partition_epoch
-            if self.role is Role.LEADER and self.in_sync.on_confirmed(
-                state.isr, state.partition_epoch
-            ):
+            if self.role is LEADER and self.in_sync.on_confirmed(state.isr, state.partition_epoch):
                 self.proposal = None
-        if self.role is Role.LEADER:
+        if self.role is LEADER:
             for replica in state.replicas:  # one may be added within an epoch
                 if replica != self.broker and replica not in self.progress:
                     self.progress[replica] = Progress(LONG_AGO_MS)
@@ -179,7 +183,7 @@ class Replica:
         return False
 
     def _become_leader(self, state: PartitionState, now_ms: int) -> None:
-        self.role = Role.LEADER
+        self.role = LEADER
         self.epoch_start_offset = self.log.log_end_offset
         self.in_sync = InSyncSet(state.isr, state.partition_epoch, self._rules)
         self._to_join.clear()
@@ -192,7 +196,7 @@ class Replica:
         self._advance(now_ms)
 
     def _become_follower(self) -> None:
-        self.role = Role.FOLLOWER
+        self.role = FOLLOWER
         self._truncate_to = None
         self._is_new_follower = True
         if not self._rules.truncate_by_epoch:
@@ -203,21 +207,20 @@ class Replica:
     def append(self, data: Data, acks: int, now_ms: int) -> AppendResult:
         if acks not in (NONE, ONE, ALL):
             return self._refused(Error.INVALID_REQUIRED_ACKS)
-        if self.role is not Role.LEADER:
+        if self.role is not LEADER:
             return self._refused(Error.NOT_LEADER_OR_FOLLOWER)
         if acks == ALL and len(self.in_sync.isr) < self.min_isr:
             return self._refused(Error.NOT_ENOUGH_REPLICAS)
         try:
-            batches = parse_all(data)
+            batch = parse(data)
         except NoBatch:
             return self._refused(Error.INVALID_RECORD)
         except CorruptBatch:
             return self._refused(Error.CORRUPT_MESSAGE)
-        if len(batches) != 1:  # a second one that is refused would leave the first behind
+        # A second one that is refused would leave the first behind.
+        if LENGTH_END + batch.length != len(data) or not batch.may_be_sent:
             return self._refused(Error.INVALID_RECORD)
-        batch, log = batches[0], self.log
-        if not batch.may_be_sent:
-            return self._refused(Error.INVALID_RECORD)
+        log = self.log
         has_own_time = log.config.log_append_time
         if self.policy is not None:
             taken = accepted(batch, self.policy, has_own_time, now_ms)
@@ -231,13 +234,13 @@ class Replica:
         time_ms = now_ms if has_own_time else NO_TIMESTAMP
         produced = new(
             Produced,
-            (self.partition, Error.NONE, result.base_offset, log.log_start_offset, time_ms),
+            (self.partition, NO_ERROR, result.base_offset, log.log_start_offset, time_ms),
         )
         return new(AppendResult, (produced, result.last_offset + 1))
 
     def append_marker(self, request: WriteTxnMarker, now_ms: int) -> AppendResult:
         """The end of a transaction. It is written whoever is in sync: the transaction has ended."""
-        if self.role is not Role.LEADER:
+        if self.role is not LEADER:
             return self._refused(Error.NOT_LEADER_OR_FOLLOWER)
         kind = MarkerKind.COMMIT if request.committed else MarkerKind.ABORT
         result = self.log.append_marker(
@@ -250,7 +253,7 @@ class Replica:
         if isinstance(result, Refusal):
             return self._refused(_REFUSALS[result])
         self._after_append(now_ms)
-        produced = Produced(self.partition, Error.NONE, result.base_offset)
+        produced = Produced(self.partition, NO_ERROR, result.base_offset)
         return AppendResult(produced, result.last_offset + 1)
 
     def append_decided(self, records: list[Record], producer: Producer | None, now_ms: int) -> None:
@@ -279,13 +282,13 @@ class Replica:
 
     def acknowledged(self, end_offset: int, leader_epoch: int) -> Error | None:
         """What a producer that waits for all is told; None: not yet."""
-        if self.role is not Role.LEADER or leader_epoch != self.leader_epoch:
+        if self.role is not LEADER or leader_epoch != self.leader_epoch:
             return Error.NOT_LEADER_OR_FOLLOWER
         if self.high_watermark < end_offset:
             return None
         if len(self.in_sync.isr) < self.min_isr:
             return Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        return Error.NONE
+        return NO_ERROR
 
     def _advance(self, now_ms: int) -> None:
         """Moves the high watermark to what everybody has who must have it."""
@@ -338,11 +341,11 @@ class Replica:
     ) -> Fetched | None:
         error = self._checked(asked.leader_epoch)
         progress = self.progress.get(follower)
-        if error is Error.NONE and progress is None:
+        if error is NO_ERROR and progress is None:
             error = Error.UNKNOWN_TOPIC_OR_PARTITION
-        elif progress is not None and error is Error.NONE and broker_epoch < progress.broker_epoch:
+        elif progress is not None and error is NO_ERROR and broker_epoch < progress.broker_epoch:
             error = Error.STALE_BROKER_EPOCH  # a late word of a process that was replaced
-        if error is not Error.NONE:
+        if error is not NO_ERROR:
             return Fetched(self.partition, error)
         diverging = self._divergence(asked)
         if diverging is not None:
@@ -362,7 +365,7 @@ class Replica:
         return (
             follower not in self.progress
             or asked.offset < self.log.log_end_offset
-            or self._checked(asked.leader_epoch) is not Error.NONE
+            or self._checked(asked.leader_epoch) is not NO_ERROR
         )
 
     def _maybe_expand(self, follower: int, progress: Progress) -> None:
@@ -391,7 +394,7 @@ class Replica:
 
     def on_tick(self, now_ms: int) -> None:
         """From time to time: who has not caught up for too long leaves the in-sync set."""
-        if self.role is not Role.LEADER:
+        if self.role is not LEADER:
             return
         end = self.log.log_end_offset
         lagging = {
@@ -407,7 +410,7 @@ class Replica:
         if self._truncate_to is not None:
             self._truncate(self._truncate_to)
             self._truncate_to = None
-        while self._to_join and self.role is Role.LEADER:
+        while self._to_join and self.role is LEADER:
             self._propose(self.in_sync.expand(self._to_join.pop(), self._broker_epochs()))
 
     @property
@@ -416,7 +419,7 @@ class Replica:
 
     def on_isr_changed(self, isr: tuple[int, ...], partition_epoch: int, now_ms: int) -> None:
         """The controller has done what was proposed."""
-        if self.role is Role.LEADER and self.in_sync.on_confirmed(isr, partition_epoch):
+        if self.role is LEADER and self.in_sync.on_confirmed(isr, partition_epoch):
             self.partition_epoch = partition_epoch
             self._advance(now_ms)
 
@@ -431,7 +434,7 @@ class Replica:
         """Consumers may also ask a follower (KIP-392), which knows what was committed a little
         later."""
         error = self._checked(asked.leader_epoch, may_follow=True)
-        if error is not Error.NONE:
+        if error is not NO_ERROR:
             return Fetched(self.partition, error)
         diverging = self._divergence(asked)
         if diverging is not None:
@@ -448,7 +451,7 @@ class Replica:
         """How much a consumer could read, at least if it is less than `enough`; None: it is to be
         told something else."""
         if (
-            self._checked(asked.leader_epoch, may_follow=True) is not Error.NONE
+            self._checked(asked.leader_epoch, may_follow=True) is not NO_ERROR
             or self._divergence(asked) is not None
             or not self.log.log_start_offset <= asked.offset <= self.log.log_end_offset
         ):
@@ -467,7 +470,7 @@ class Replica:
 
     def on_list_offsets(self, asked: ListOffsets) -> ListOffsetsAnswer:
         error = self._checked(asked.leader_epoch)
-        if error is not Error.NONE:
+        if error is not NO_ERROR:
             return ListOffsetsAnswer(self.partition, error)
         if asked.at == OffsetKind.EARLIEST:
             return self._listed(self.log.log_start_offset)
@@ -487,23 +490,23 @@ class Replica:
     def _listed(self, offset: int, timestamp_ms: int = NO_TIMESTAMP) -> ListOffsetsAnswer:
         epoch = self.log.epoch_at(offset)
         known_epoch = UNKNOWN_EPOCH if epoch is None else epoch
-        return ListOffsetsAnswer(self.partition, Error.NONE, offset, known_epoch, timestamp_ms)
+        return ListOffsetsAnswer(self.partition, NO_ERROR, offset, known_epoch, timestamp_ms)
 
     def on_offset_for_leader_epoch(self, asked: OffsetForLeaderEpoch) -> OffsetForLeaderEpochAnswer:
         error = self._checked(asked.leader_epoch)
         # Of an epoch that is still to come nobody knows where it ends.
-        is_known = error is Error.NONE and asked.epoch <= self.leader_epoch
+        is_known = error is NO_ERROR and asked.epoch <= self.leader_epoch
         end = self._end_of(asked.epoch) if is_known else None
         return OffsetForLeaderEpochAnswer(self.partition, error, end)
 
     def on_delete_records(self, asked: DeleteRecords) -> DeleteRecordsAnswer:
-        if self.role is not Role.LEADER:
+        if self.role is not LEADER:
             return DeleteRecordsAnswer(self.partition, Error.NOT_LEADER_OR_FOLLOWER)
         if not 0 <= asked.offset <= self.high_watermark:
             return DeleteRecordsAnswer(self.partition, Error.OFFSET_OUT_OF_RANGE)
         if asked.offset > self.log.log_start_offset:
             self.log.delete_before(asked.offset)
-        return DeleteRecordsAnswer(self.partition, Error.NONE, self.log.log_start_offset)
+        return DeleteRecordsAnswer(self.partition, NO_ERROR, self.log.log_start_offset)
 
     def tidy(self, now_ms: int) -> None:
         """Deletes what is too old or too much, and what newer records of the same key replace."""
@@ -515,13 +518,13 @@ class Replica:
     # What both kinds of fetch have in common
 
     def _checked(self, leader_epoch: int, *, may_follow: bool = False) -> Error:
-        if self.role is not Role.LEADER and not (may_follow and self.role is Role.FOLLOWER):
+        if self.role is not LEADER and not (may_follow and self.role is FOLLOWER):
             return Error.NOT_LEADER_OR_FOLLOWER
         if leader_epoch == UNKNOWN_EPOCH or not self._rules.fetch_checks_epoch:
-            return Error.NONE
+            return NO_ERROR
         if leader_epoch < self.leader_epoch:
             return Error.FENCED_LEADER_EPOCH
-        return Error.UNKNOWN_LEADER_EPOCH if leader_epoch > self.leader_epoch else Error.NONE
+        return Error.UNKNOWN_LEADER_EPOCH if leader_epoch > self.leader_epoch else NO_ERROR
 
     def _divergence(self, asked: FetchPartition) -> EpochEnd | None:
         if asked.last_fetched_epoch == UNKNOWN_EPOCH or not self._rules.truncate_by_epoch:
@@ -553,7 +556,7 @@ class Replica:
         self,
         data: bytes = b"",
         *,
-        error: Error = Error.NONE,
+        error: Error = NO_ERROR,
         diverging: EpochEnd | None = None,
         aborted: tuple[AbortedTransaction, ...] = (),
     ) -> Fetched:
@@ -588,12 +591,12 @@ class Replica:
         is_stale = asked.offset != log.log_end_offset or (
             asked.leader_epoch != self.leader_epoch and self._rules.fetch_checks_epoch
         )
-        if self.role is not Role.FOLLOWER or is_stale:
+        if self.role is not FOLLOWER or is_stale:
             return True
         if fetched.error is Error.OFFSET_OUT_OF_RANGE:
             self._on_out_of_range(fetched)
             return True
-        if fetched.error is not Error.NONE:
+        if fetched.error is not NO_ERROR:
             return False
         if fetched.diverging is not None:
             self._on_diverging(fetched, fetched.diverging)
@@ -607,7 +610,7 @@ class Replica:
             if first < asked.offset == log.log_start_offset:
                 # The leader's log begins within a batch, which came as a whole.
                 log.start_anew(first)
-            log.append_from_leader(batches)
+            log.append_from_leader(batches, fetched.data)
             if self.config.flush_before_ack:
                 log.flush()
         self._is_new_follower = False

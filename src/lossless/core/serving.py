@@ -36,7 +36,7 @@ from lossless.core.messages import (
     WriteTxnMarker,
     WriteTxnMarkerAnswer,
 )
-from lossless.core.replica import ALL, Replica
+from lossless.core.replica import ALL, NO_ERROR, Replica
 from lossless.log.batch import new
 
 MARKER_MS_MAX = 30_000  # then the coordinator asks again, and the marker is written again
@@ -168,12 +168,12 @@ class Serving:
             else:
                 produced, end_offset = replica.append(data, acks, now_ms)
                 self._touched[partition] = None
-                if acks == ALL and produced.error is Error.NONE:
+                if acks == ALL and produced.error is NO_ERROR:
                     self._open(waiting, replica, end_offset)
                 waiting.produced.append(produced)
         if acks != 0:
             self._await(waiting)
-        elif any(produced.error is not Error.NONE for produced in waiting.produced):
+        elif any(produced.error is not NO_ERROR for produced in waiting.produced):
             self._finish(waiting)
 
     def _on_marker(self, token: Token, request: WriteTxnMarker, now_ms: int) -> None:
@@ -186,7 +186,7 @@ class Serving:
         else:
             produced, end_offset = replica.append_marker(request, now_ms)
             self.touch(partition)
-            if produced.error is Error.NONE:
+            if produced.error is NO_ERROR:
                 self.markers.append(request)
                 self._open(waiting, replica, end_offset)
             waiting.produced.append(produced)
@@ -216,7 +216,7 @@ class Serving:
             fetched = self._arrived(request, _within(asked, request, size), now_ms)
             answers.append(fetched)
             size += len(fetched.data)
-            if fetched.error is not Error.NONE or fetched.diverging is not None:
+            if fetched.error is not NO_ERROR or fetched.diverging is not None:
                 is_odd = True
         if size >= request.bytes_min or is_odd or request.wait_ms_max <= 0:
             self._answer_fetch(waiting, answers)
@@ -291,7 +291,7 @@ class Serving:
             if error is None:
                 left.append(appended)
                 continue
-            if error is not Error.NONE:
+            if error is not NO_ERROR:
                 waiting.produced[place] = waiting.produced[place]._replace(error=error)
             waiting.open.discard(place)
             if not waiting.open:

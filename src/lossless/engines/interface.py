@@ -1,7 +1,7 @@
 """What every engine offers: a cluster from a specification, and faults that prove themselves.
 
-Three engines stand behind it: Apache Kafka in processes of ours (`apache`), any address
-(`external`) and, later, this package's own brokers (`embedded`).
+Three engines stand behind it: this package's own brokers (`embedded`), Apache Kafka in processes
+of ours (`apache`), and any address (`external`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class ClusterSpec:
     config: Mapping[str, str] = field(default_factory=dict)  # broker settings by Kafka's names
     data: Path | None = None  # kept when given; a temporary folder, removed at the end, when not
     advertised_host: str = "127.0.0.1"
+    port: int | None = None  # of the first broker, the others follow; None: free ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,8 +53,8 @@ _PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
 _COMPRESSION = 0x07
 _LAST_COMPRESSION = max(Compression)
 _LOG_APPEND_TIME = 0x08
-_TRANSACTIONAL = 0x10
-_CONTROL = 0x20
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
 _DELETE_HORIZON = 0x40
 
 _MARKER_KEY = struct.Struct(">hh")  # version, type
@@ -141,11 +141,11 @@ class Batch(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        return bool(self.attributes & _TRANSACTIONAL)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        return bool(self.attributes & _CONTROL)
+        return bool(self.attributes & CONTROL)
 
     @property
     def delete_horizon_ms(self) -> int | None:
@@ -157,7 +157,7 @@ class Batch(NamedTuple):
     def has_producer(self) -> bool:
         """Whether it is of a producer with an id: idempotent, or in a transaction. So are markers,
         which only end what others have written."""
-        return self.producer_id != NO_PRODUCER_ID and not self.attributes & _CONTROL
+        return self.producer_id != NO_PRODUCER_ID and not self.attributes & CONTROL
 
     @property
     def has_sequence(self) -> bool:
@@ -169,7 +169,7 @@ class Batch(NamedTuple):
     def may_be_sent(self) -> bool:
         """Whether a client may have made it: markers are written by brokers alone, and who has an
         id counts."""
-        return not self.attributes & _CONTROL and (self.producer_id != NO_PRODUCER_ID) == (
+        return not self.attributes & CONTROL and (self.producer_id != NO_PRODUCER_ID) == (
             self.base_sequence != NO_SEQUENCE
         )
 
@@ -283,7 +283,7 @@ def require_whole(data: bytes) -> None:
 def transactional_producer(data: Data) -> tuple[int, int, int] | None:
     """Producer id, epoch and first sequence of a batch that belongs to a transaction, without a
     look at the rest. None for any other batch."""
-    if len(data) < HEADER_SIZE or not data[_ATTRIBUTES_AT + 1] & _TRANSACTIONAL:
+    if len(data) < HEADER_SIZE or not data[_ATTRIBUTES_AT + 1] & TRANSACTIONAL:
         return None
     return _PRODUCER.unpack_from(data, _PRODUCER_AT)
 
@@ -333,9 +333,9 @@ def build(
     max_timestamp_ms = max((record.timestamp_ms for record in kept), default=NO_TIMESTAMP)
     attributes: int = compression
     if transactional:
-        attributes |= _TRANSACTIONAL
+        attributes |= TRANSACTIONAL
     if control:
-        attributes |= _CONTROL
+        attributes |= CONTROL
     if log_append_time_ms is not None:
         attributes |= _LOG_APPEND_TIME
         max_timestamp_ms = log_append_time_ms

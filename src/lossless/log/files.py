@@ -194,6 +194,12 @@ class FileStore:
         _flush_folder(self._folder)
 
 
+def stored_in(folder: Path) -> list[str]:
+    """The stores within it, but for what was set aside."""
+    with _Refusals(str(folder)):
+        return [name for name in os.listdir(folder) if ASIDE not in name]
+
+
 def _flush_folder(folder: Path) -> None:
     """A name is on disk when its folder is."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

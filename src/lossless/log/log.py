@@ -12,13 +12,7 @@ that was killed has little to read when it is opened, however large it is. Flush
 that less, and producing as slow as the disk. Kafka flushes what it closes, reads the last segment
 as a whole, and leaves the rest to the system.
 
-Files beside those of the segments
-    leader-epoch-checkpoint      the first offset of every leader epoch
-    log-start-offset             once records were deleted before the first segment's end
-    recovery-point               everything below was flushed
-    clean-shutdown               closed properly: nothing needs recovery
-    00000000000000004711.snapshot    producers as of that offset
-    damaged                      what was found; the log does not open any more
+Beside the segments stand small files (checkpoints.py): epochs, start, recovery point, producers.
 
 Damage
 What was flushed and is not what was written is found when it is read from a closed segment, before
@@ -50,25 +44,21 @@ from lossless.log.batch import (
     NO_TIMESTAMP,
     Batch,
     CorruptBatch,
+    Data,
     Marker,
     Record,
     build_marker,
 )
+from lossless.log.checkpoints import RECOVERY_POINT, Checkpoints, snapshot_name
 from lossless.log.compaction import Compaction
 from lossless.log.index import AbortedTransaction
 from lossless.log.leader_epochs import EpochEnd, LeaderEpochs
 from lossless.log.producers import CompletedTransaction, Duplicate, Producers, Refusal
 from lossless.log.rules import RULES, Rules
-from lossless.log.segment import LOG_SUFFIX, Segment, file_name
-from lossless.log.store import Store
+from lossless.log.segment import LOG_SUFFIX, OFFSETS_MAX, Segment
+from lossless.log.store import Store, remove_all
 
-EPOCHS = "leader-epoch-checkpoint"
-LOG_START = "log-start-offset"
-RECOVERY_POINT = "recovery-point"
-CLEAN = "clean-shutdown"
-DAMAGED = "damaged"
-SNAPSHOT_SUFFIX = ".snapshot"
-RECALLED_BYTES = 4 << 20
+RECALLED_BYTES = 8 << 20  # five of the largest batches that clients send unless told otherwise
 UNFLUSHED_BYTES_MAX = 192 << 20  # then a flush begins; a log that was killed reads about as much
 
 
@@ -106,17 +96,13 @@ class DamagedLog(CorruptBatch):
     """What was flushed is not what was written: nothing of this log is to be served any more."""
 
 
-def is_damaged(store: Store) -> bool:
-    """Whether somebody found damage here."""
-    return DAMAGED in store.names()
-
-
 class Log:
     """Opening recovers: whatever a crash left in the store, this makes a log of it. DamagedLog
     if what was flushed is damaged: such a replica is to be fetched anew, not shortened."""
 
     def __init__(self, store: Store, config: LogConfig | None = None, rules: Rules = RULES) -> None:
         self._store = store
+        self._checkpoints = Checkpoints(store)
         self._rules = rules
         self.config = config or LogConfig()
         self.producers = Producers()
@@ -211,8 +197,9 @@ class Log:
         self._write(batch)
         return Appended(batch.base_offset, batch.last_offset)
 
-    def append_from_leader(self, batches: Sequence[Batch]) -> None:
-        """As a follower: what the leader has decided is not questioned, but for its place."""
+    def append_from_leader(self, batches: Sequence[Batch], data: Data | None = None) -> None:
+        """As a follower: what the leader has decided is not questioned, but for its place. `data`
+        is all of them in one piece, if that is how they came."""
         active = self._segments[-1]
         end, size, latest_ms = active.next_offset, 0, NO_TIMESTAMP
         is_of_latest_epoch, epoch = True, self._epochs.latest
@@ -227,7 +214,7 @@ class Log:
                 is_of_latest_epoch = False
         # The first batch of a segment decides how old it is.
         if is_of_latest_epoch and active.size and not self._is_roll_due(size, end - 1, latest_ms):
-            self._write_to(active, batches)
+            self._write_to(active, batches, data)
         else:
             for batch in batches:
                 self._write(batch)
@@ -240,24 +227,27 @@ class Log:
             self._roll(self.log_end_offset)
         if batch.leader_epoch != self._epochs.latest:
             self._epochs.assign(batch.leader_epoch, batch.base_offset)
-            self._store.replace(EPOCHS, self._epochs.encode())
+            self._checkpoints.write_epochs(self._epochs)
         self._write_to(self._segments[-1], (batch,))
 
-    def _write_to(self, active: Segment, batches: Sequence[Batch]) -> None:
+    def _write_to(
+        self, active: Segment, batches: Sequence[Batch], data: Data | None = None
+    ) -> None:
         """For which it has room."""
-        before = active.size
-        active.append(batches)
+        before, apply = active.size, self.producers.apply
+        active.append(batches, data)
         for batch in batches:
-            self._apply(batch, active)
+            completed = apply(batch)
+            if completed is not None:
+                self._on_completed(completed, batch, active)
         self._unflushed_bytes += active.size - before
         if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
             self._flush_later()
 
-    def _apply(self, batch: Batch, segment: Segment | None) -> None:
-        """Tells the producers; what was aborted goes into the segment's index, if one is given."""
-        completed = self.producers.apply(batch)
-        if completed is None:
-            return
+    def _on_completed(
+        self, completed: CompletedTransaction, batch: Batch, segment: Segment | None
+    ) -> None:
+        """By a marker. What was aborted goes into the segment's index, if one is given."""
         self._undecided.append(completed)
         if completed.aborted and segment is not None:
             first_open = self.producers.first_open_offset()
@@ -273,13 +263,18 @@ class Log:
     def _is_roll_due(self, size: int, last_offset: int, timestamp_ms: int) -> bool:
         """For so many bytes more, up to an offset and a time."""
         active, config = self._segments[-1], self.config
+        if not active.size:
+            return False
         # By the records' own times, as in Kafka: what is old already is not cut to pieces.
-        return active.is_full_for(size, last_offset, config.segment_bytes) or _is_older(
-            active.first_timestamp_ms, timestamp_ms, config.segment_ms
+        began_ms = active.first_timestamp_ms
+        return (
+            active.size + size > config.segment_bytes
+            or last_offset - active.base_offset > OFFSETS_MAX
+            or (timestamp_ms - began_ms > config.segment_ms and began_ms != NO_TIMESTAMP)
         )
 
     def _roll(self, base_offset: int) -> None:
-        self._take_snapshot()
+        self._checkpoints.write_snapshot(self.log_end_offset, self.producers)
         self._segments[-1].complete()
         self._segments.append(self._segment(base_offset))
         self._unflushed_bytes = UNFLUSHED_BYTES_MAX  # what is closed is flushed at the next chance
@@ -345,16 +340,18 @@ class Log:
             return
         while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
             self._segments.pop().remove()
-        self._segments[-1].truncate(offset)
+        with self._watched():
+            self._segments[-1].truncate(offset)
         end = self.log_end_offset
         if end < self._start:  # the batch that went had records before the start
             self.start_anew(self._start)
             return
         if self._epochs.truncate_from_end(end):
-            self._store.replace(EPOCHS, self._epochs.encode())
+            self._checkpoints.write_epochs(self._epochs)
         self._set_recovery_point(min(self.recovery_point, end))
-        self._remove_snapshots(above=end)
-        self._replay(self._load_snapshot(end))
+        self._checkpoints.remove_snapshots(above=end)
+        with self._watched():
+            self._replay(self._load_snapshot(end))
 
     def start_anew(self, offset: int) -> None:
         """Drops everything and begins at `offset`: a follower whose leader has nothing older."""
@@ -363,9 +360,9 @@ class Log:
         self._move_start(offset)
         self._segments = [self._segment(offset)]
         self._epochs = self._no_epochs()
-        self._store.replace(EPOCHS, self._epochs.encode())
+        self._checkpoints.write_epochs(self._epochs)
         self._set_recovery_point(offset)
-        self._remove_snapshots(above=-1)
+        self._checkpoints.remove_snapshots(above=-1)
         self.producers = Producers()
         self._undecided = []
 
@@ -379,10 +376,10 @@ class Log:
         self._move_start(offset)
         self._epochs.truncate_from_start(offset)
         self._epochs.truncate_from_end(self.log_end_offset)  # an empty log is of no epoch
-        self._store.replace(EPOCHS, self._epochs.encode())
+        self._checkpoints.write_epochs(self._epochs)
         while len(self._segments) > 1 and self._segments[0].next_offset <= offset:
             self._segments.pop(0).remove()
-        self._remove_snapshots(below=self._segments[0].base_offset)
+        self._checkpoints.remove_snapshots(below=self._segments[0].base_offset)
 
     def retain(self, *, now_ms: int, high_watermark: int) -> None:
         """Deletes segments that are too old or too much. Nothing uncommitted is deleted."""
@@ -467,7 +464,7 @@ class Log:
         if not self._store.has_flushed():
             return
         end = self.log_end_offset
-        snapshot = file_name(end, SNAPSHOT_SUFFIX)
+        snapshot = snapshot_name(end)
         then: dict[str, bytes | None] = {
             snapshot: self.producers.encode(),
             RECOVERY_POINT: str(end).encode(),
@@ -482,28 +479,22 @@ class Log:
     def close(self) -> None:
         self.flush()
         self._segments[-1].complete()
-        self._take_snapshot()
-        self._store.replace(CLEAN, b"")
+        self._checkpoints.write_snapshot(self.log_end_offset, self.producers)
+        self._checkpoints.write_clean()
 
     def destroy(self) -> None:
         """The partition is gone, or no longer kept here."""
-        for name in self._store.names():
-            self._store.remove(name)
-        self._store.destroy()
-
-    def _take_snapshot(self) -> None:
-        name = file_name(self.log_end_offset, SNAPSHOT_SUFFIX)
-        self._store.replace(name, self.producers.encode())
+        remove_all(self._store)
 
     def _set_recovery_point(self, offset: int) -> None:
         self._recovery_point = offset
         self._flushing_to = None
         self._unflushed_bytes = 0
-        self._store.replace(RECOVERY_POINT, str(offset).encode())
+        self._checkpoints.write_recovery_point(offset)
 
     def _move_start(self, offset: int) -> None:
         self._start = offset
-        self._store.replace(LOG_START, str(offset).encode())
+        self._checkpoints.write_log_start(offset)
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -516,23 +507,21 @@ class Log:
             raise self._damaged(error) from error
 
     def _damaged(self, error: CorruptBatch) -> DamagedLog:
-        self._store.replace(DAMAGED, str(error).encode())
+        self._checkpoints.write_damage(str(error))
         return DamagedLog(f"{self._store}: {error}")
 
     # Opening
 
     def _open(self) -> None:
-        names = self._store.names()
-        if DAMAGED in names:
-            raise DamagedLog(f"{self._store}: {self._all(DAMAGED).decode()}")
-        is_clean = CLEAN in names
-        self._store.remove(CLEAN)
-        epochs = LeaderEpochs.decode(
-            self._all(EPOCHS), forgets_empty=self._rules.empty_epochs_forgotten
-        )
+        checkpoints, names = self._checkpoints, self._store.names()
+        damage = checkpoints.damage()
+        if damage is not None:
+            raise DamagedLog(f"{self._store}: {damage}")
+        is_clean = checkpoints.take_clean()
+        epochs = checkpoints.epochs(forgets_empty=self._rules.empty_epochs_forgotten)
         self._epochs = epochs or self._no_epochs()
         bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
-        start, flushed = self._number(LOG_START), self._number(RECOVERY_POINT)
+        start, flushed = checkpoints.log_start(), checkpoints.recovery_point()
         self._start = start if start is not None else bases[0] if bases else 0
         self._recovery_point = flushed or 0
         # Who does not know what was flushed cannot tell a gap of compaction from one of a crash.
@@ -548,17 +537,15 @@ class Log:
         if epochs is None and end > self._start:
             for batch in self.batches():
                 self._assign(batch)
-            self._store.replace(EPOCHS, self._epochs.encode())
+            self._checkpoints.write_epochs(self._epochs)
         self._epochs.truncate_from_start(self._start)
         self._epochs.truncate_from_end(end)
         is_flushed_to = self.recovery_point if self._rules.recovery_point_after_flush else end
         self._set_recovery_point(min(is_flushed_to, end))
-        self._remove_snapshots(above=end)
+        self._checkpoints.remove_snapshots(above=end)
         starts = self.segment_base_offsets
         self._passing_snapshots = [
-            file_name(offset, SNAPSHOT_SUFFIX)
-            for offset in self._snapshots()
-            if offset not in starts
+            snapshot_name(offset) for offset in checkpoints.snapshots() if offset not in starts
         ]
         # Up to there the indexes of aborted transactions are whole.
         indexed = min((recovered[s] for s in self._segments if s in recovered), default=end)
@@ -611,17 +598,17 @@ class Log:
             index_from = (indexed or {}).get(segment)
             for batch in segment.batches(start):
                 is_new = index_from is not None and batch.base_offset >= index_from
-                self._apply(batch, segment if is_new else None)
+                completed = self.producers.apply(batch)
+                if completed is not None:
+                    self._on_completed(completed, batch, segment if is_new else None)
 
     def _load_snapshot(self, offset_max: int) -> int:
         """The newest snapshot up to an offset that can be trusted: where to go on from."""
-        for offset in reversed(self._snapshots()):
-            if offset <= offset_max:
-                found = Producers.decode(self._all(file_name(offset, SNAPSHOT_SUFFIX)))
-                if found is not None:
-                    self.producers = found
-                    self._recall(offset)
-                    return offset
+        found = self._checkpoints.newest_snapshot(offset_max)
+        if found is not None:
+            offset, self.producers = found
+            self._recall(offset)
+            return offset
         self.producers = Producers()
         return self._segments[0].base_offset
 
@@ -629,31 +616,15 @@ class Log:
         """A snapshot has the last batch of each producer, and a producer may have five under way:
         what lies before the snapshot fills in the others. Kafka does without, and takes what is
         sent again after a restart for out of order."""
-        if self._rules.batches_recalled:
-            for segment in self._segments:
-                if segment.base_offset < offset <= segment.next_offset:
-                    recent = segment.tail(RECALLED_BYTES)
-                    self.producers.recall(batch for batch in recent if batch.last_offset < offset)
-
-    def _remove_snapshots(self, *, above: int | None = None, below: int = 0) -> None:
-        for offset in self._snapshots():
-            if offset < below or (above is not None and offset > above):
-                self._store.remove(file_name(offset, SNAPSHOT_SUFFIX))
-
-    def _snapshots(self) -> list[int]:
-        names = self._store.names()
-        return [
-            int(name.removesuffix(SNAPSHOT_SUFFIX))
-            for name in names
-            if name.endswith(SNAPSHOT_SUFFIX)
-        ]
-
-    def _number(self, name: str) -> int | None:
-        text = self._all(name)
-        return int(text) if text.isdigit() else None
-
-    def _all(self, name: str) -> bytes:
-        return self._store.read(name, 0, self._store.size(name))
+        if not self._rules.batches_recalled:
+            return
+        recent: list[list[Batch]] = []
+        left = RECALLED_BYTES
+        for segment in reversed(self._segments):
+            if left > 0 and segment.base_offset < offset:
+                recent.append(list(segment.tail(left, before=offset)))
+                left -= sum(len(batch.data) for batch in recent[-1])
+        self.producers.recall(batch for batches in reversed(recent) for batch in batches)
 
     def _segment(self, base_offset: int) -> Segment:
         return Segment(self._store, base_offset, self.config.index_interval_bytes)

@@ -23,10 +23,12 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from lossless.log.batch import (
+    CONTROL,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     SEQUENCE_MAX,
+    TRANSACTIONAL,
     Batch,
     Marker,
     MarkerKind,
@@ -76,9 +78,9 @@ class SentBatch(NamedTuple):
 
 
 def _sent(batch: Batch) -> SentBatch:
-    delta, timestamp_ms = batch.last_offset_delta, batch.max_timestamp_ms
+    delta = batch.last_offset_delta
     last_sequence = (batch.base_sequence + delta) & SEQUENCE_MAX
-    return new(SentBatch, (last_sequence, batch.base_offset + delta, delta, timestamp_ms))
+    return new(SentBatch, (last_sequence, batch.base_offset + delta, delta, batch.max_timestamp_ms))
 
 
 class CompletedTransaction(NamedTuple):
@@ -165,20 +167,21 @@ class Producers:
 
     def apply(self, batch: Batch) -> CompletedTransaction | None:
         """Takes note of a batch in the log. A marker completes the transaction it ends."""
-        if batch.is_control:
+        attributes, producer_id = batch.attributes, batch.producer_id
+        if attributes & CONTROL:
             marker = batch.marker()
             return None if marker is None else self._apply_marker(batch, marker)
-        producer_id = batch.producer_id
         if producer_id == NO_PRODUCER_ID:
             return None
         known = self._by_id.get(producer_id)
         if known is None:
             known = self._by_id[producer_id] = Producer()
-        known.continue_as(batch.producer_epoch)
+        if batch.producer_epoch != known.epoch:
+            known.continue_as(batch.producer_epoch)
         known.last_timestamp_ms = batch.max_timestamp_ms
         if batch.base_sequence != NO_SEQUENCE:
             known.batches.append(_sent(batch))
-        if known.transaction_first_offset is None and batch.is_transactional:
+        if attributes & TRANSACTIONAL and known.transaction_first_offset is None:
             known.transaction_first_offset = batch.base_offset
             self._open[producer_id] = batch.base_offset
         return None

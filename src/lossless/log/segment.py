@@ -19,7 +19,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import chain, dropwhile, islice
+from itertools import chain, dropwhile, islice, takewhile
 from typing import NamedTuple
 
 from lossless.log.batch import (
@@ -28,6 +28,7 @@ from lossless.log.batch import (
     NO_TIMESTAMP,
     Batch,
     CorruptBatch,
+    Data,
     new,
     parse,
     require_whole,
@@ -39,6 +40,7 @@ from lossless.log.store import Store
 CHUNK_BYTES = 64 * 1024
 SCAN_BYTES = 1 << 20
 RECENT = 32  # batches whose places are kept in memory: followers ask for the last few
+LAST_BYTES_MAX = 512 * 1024  # that are kept at hand, once they were read
 OFFSETS_MAX = 0x7FFFFFFF  # in one segment: the indexes count from its first
 LOG_SUFFIX = ".log"
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
@@ -72,7 +74,8 @@ class Segment:
         self._times = TimeIndex(store, file_name(base_offset, ".timeindex"), base_offset)
         self._unindexed_bytes = 0
         self._recent: deque[Place] = deque(maxlen=RECENT)
-        self._last, self._last_at = b"", -1  # written, and where: what followers ask for next
+        # What was last written or, of the end, read, and where: every follower asks for it.
+        self._last, self._last_at = b"", -1
         self.aborted = AbortedIndex(store, file_name(base_offset, ".txnindex"))
         self.base_offset = base_offset
         self.next_offset = base_offset
@@ -187,9 +190,11 @@ class Segment:
 
     # Writing
 
-    def append(self, batches: Sequence[Batch]) -> None:
-        """All in one piece: a system call costs more than a batch does."""
-        data = batches[0].data if len(batches) == 1 else b"".join([b.data for b in batches])
+    def append(self, batches: Sequence[Batch], data: Data | None = None) -> None:
+        """All in one piece, a system call costs more than a batch does: in `data`, if they came as
+        one."""
+        if data is None:
+            data = batches[0].data if len(batches) == 1 else b"".join([b.data for b in batches])
         self._store.append(self._name, data)
         if isinstance(data, bytes):  # a view would keep all of what it is a part of
             self._last, self._last_at = data, self.size
@@ -267,11 +272,6 @@ class Segment:
         for name in self.names:
             self._store.remove(name)
 
-    def is_full_for(self, size: int, last_offset: int, bytes_max: int) -> bool:
-        return self.size > 0 and (
-            self.size + size > bytes_max or last_offset - self.base_offset > OFFSETS_MAX
-        )
-
     # Reading
 
     def read(
@@ -299,6 +299,8 @@ class Segment:
             raise CorruptBatch(f"{self._name} ends at {start + len(found)}, before it should")
         if is_checked:
             require_whole(found)
+        elif end == self.size and len(found) <= LAST_BYTES_MAX:
+            self._last, self._last_at = found, start
         return found
 
     def batches(self, offset: int) -> Iterator[Batch]:
@@ -324,9 +326,11 @@ class Segment:
                 raise CorruptBatch(f"{self._name} ends at {position}, before it should")
             position += at
 
-    def tail(self, bytes_max: int) -> Iterator[Batch]:
-        """The last batches, as far back as an entry of the index allows."""
-        yield from self._batches_at(self._offsets.floor_position(self.size - bytes_max))
+    def tail(self, bytes_max: int, *, before: int) -> Iterator[Batch]:
+        """The last batches before an offset, as far back as an entry of the index allows."""
+        end = self.size if before >= self.next_offset else self._offsets.floor(before)
+        start = self._offsets.floor_position(end - bytes_max)
+        return takewhile(lambda batch: batch.last_offset < before, self._batches_at(start))
 
     def at_or_after(self, timestamp_ms: int) -> Iterator[Batch]:
         """The batches with a record that late, in the order of the log."""

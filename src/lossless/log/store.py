@@ -57,3 +57,10 @@ class Store(Protocol):
 
     def destroy(self) -> None:
         """The folder itself, once it is empty. Nothing can be done with the store afterwards."""
+
+
+def remove_all(store: Store) -> None:
+    """Every file, and the folder."""
+    for name in store.names():
+        store.remove(name)
+    store.destroy()

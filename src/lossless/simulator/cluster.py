@@ -38,6 +38,7 @@ def build(settings: Settings, seed: int) -> World:
             process.id,
             voters=voters,
             stores=process.store,
+            stored=lambda: tuple(process.disk),
             incarnation=process.life,
             draw=draw(process.id),
             config=settings.broker_config,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from lossless.core.broker import Broker, Phase
+from lossless.core.broker import Broker
 from lossless.core.machine import Machine
 from lossless.core.messages import (
     NO_LEADER,
@@ -26,6 +26,7 @@ from lossless.core.messages import (
     TopicPartition,
 )
 from lossless.core.replica import Replica, Role
+from lossless.core.standing import Phase
 from lossless.core.transactions.state import IDLE
 from lossless.simulator.clients.consumer import Consumer, Offsets
 from lossless.simulator.clients.leaders import Leaders

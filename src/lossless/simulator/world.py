@@ -18,12 +18,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from lossless.core.broker import Broker, Phase
+from lossless.core.broker import Broker
 from lossless.core.controller_node import ControllerNode
 from lossless.core.machine import Effects, Machine
 from lossless.core.messages import Produce, TopicPartition
 from lossless.core.metadata import PartitionState
 from lossless.core.quorum import METADATA
+from lossless.core.standing import Phase
 from lossless.log.batch import CorruptBatch
 from lossless.log.memory import MemoryStore
 from lossless.log.store import StoreFailed

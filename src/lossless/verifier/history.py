@@ -45,7 +45,7 @@ class Acknowledged(NamedTuple):
     producer: str
     partition: Partition
     value: str
-    offset: int | None  # None: acks=0, nobody said where
+    offset: int | None  # None: nobody said where (acks=0; librdkafka concluded it is there)
 
 
 class Failed(NamedTuple):

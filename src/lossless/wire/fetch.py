@@ -22,7 +22,7 @@ from lossless.core.messages import (
     FetchPartition,
     TopicPartition,
 )
-from lossless.log.batch import new
+from lossless.log.batch import Data, new
 from lossless.log.leader_epochs import EpochEnd
 from lossless.wire.bounds import ELEMENTS_MAX, BadMessage
 from lossless.wire.codec import Fields
@@ -236,14 +236,14 @@ def all_well(
     partitions: Sequence[Fetched],
     topic_ids: Mapping[str, int],
     read_committed: bool,
-) -> list[bytes]:
+) -> list[Data]:
     """The whole answer's frame as buffers, if no partition has an error or a divergence."""
     flexible = version >= FLEXIBLE
     tags = b"\0" if flexible else b""
     topics: dict[str, list[Fetched]] = {}
     for fetched in partitions:
         topics.setdefault(fetched.partition.topic, []).append(fetched)
-    out: list[bytes] = []
+    out: list[Data] = []
     size = 4
     parts = [
         tags,
@@ -283,7 +283,7 @@ def all_well(
     parts.append(tags)
     end = b"".join(parts)
     out.append(end)
-    out[0] = _START.pack(size + len(end), correlation_id) + out[0]
+    out[0] = b"".join((_START.pack(size + len(end), correlation_id), out[0]))
     return out
 
 
@@ -387,7 +387,7 @@ def asked(request: Fetch, topic_ids: Mapping[str, int]) -> bytes:
     return b"".join(parts)
 
 
-def answered(frame: bytes, at: int, request: Fetch, topic_names: Mapping[int, str]) -> FetchAnswer:
+def answered(frame: Data, at: int, request: Fetch, topic_names: Mapping[int, str]) -> FetchAnswer:
     """By hand, in the order of the request. What the answer does not mention its leader does not
     know. ValueError if it is no answer, or if everything is refused."""
     try:
@@ -401,7 +401,7 @@ def answered(frame: bytes, at: int, request: Fetch, topic_names: Mapping[int, st
     return new(FetchAnswer, (tuple(partitions),))
 
 
-def _found(frame: bytes, at: int, topic_names: Mapping[int, str]) -> dict[tuple[str, int], Fetched]:
+def _found(frame: Data, at: int, topic_names: Mapping[int, str]) -> dict[tuple[str, int], Fetched]:
     """Without a Reader but for what is rare: a call costs as much as everything that is done here
     with a partition. struct.error or IndexError where the message ends too early."""
     _throttle_ms, error, _session_id = _SESSION.unpack_from(frame, at)
@@ -409,6 +409,7 @@ def _found(frame: bytes, at: int, topic_names: Mapping[int, str]) -> dict[tuple[
         raise ValueError(f"a fetch was refused: {Error(error).name}")
     topics, at = array_at(frame, at + _SESSION.size)
     found: dict[tuple[str, int], Fetched] = {}
+    whole = memoryview(frame)  # records are large, and not copied
     for _ in range(topics):
         name = topic_names.get(int.from_bytes(frame[at : at + 16], "big"), "")
         partitions, at = array_at(frame, at + 16)
@@ -438,7 +439,7 @@ def _found(frame: bytes, at: int, topic_names: Mapping[int, str]) -> dict[tuple[
                     log_start,
                     diverging,
                     (),
-                    frame[start:at],
+                    whole[start:at],
                 ),
             )
             at = end
@@ -447,8 +448,8 @@ def _found(frame: bytes, at: int, topic_names: Mapping[int, str]) -> dict[tuple[
     return found
 
 
-def _after_aborted(frame: bytes, at: int) -> int:
-    reader = Reader(frame, at, is_flexible=True)
+def _after_aborted(frame: Data, at: int) -> int:
+    reader = Reader(bytes(frame), at, is_flexible=True)
     for _ in range(reader.count()):
         reader.fixed(_ABORTED)
         reader.tags()
@@ -456,9 +457,9 @@ def _after_aborted(frame: bytes, at: int) -> int:
     return reader.at
 
 
-def _diverging(frame: bytes, at: int) -> tuple[EpochEnd | None, int]:
+def _diverging(frame: Data, at: int) -> tuple[EpochEnd | None, int]:
     """From a partition's tagged fields; and what follows them."""
-    reader = Reader(frame, at, is_flexible=True)
+    reader = Reader(bytes(frame), at, is_flexible=True)
     told = reader.tags().get(DIVERGING_EPOCH)
     if told is None:
         return None, reader.at

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from lossless.log.batch import Data
 from lossless.wire.codec import Fields, make, read, request_class, response_class, write
 
 
@@ -17,7 +18,7 @@ class Outgoing(NamedTuple):
     version: int
     is_flexible: bool
     message: bytes
-    read: Callable[[bytes, int], Any]  # a response's frame, and where its message begins
+    read: Callable[[Data, int], Any]  # a response's frame, and where its message begins
 
 
 def outgoing(
@@ -30,5 +31,5 @@ def outgoing(
         version,
         entity.__flexible__,
         write(make(entity, fields)),
-        lambda frame, at: answered(read(expected, frame, at)),
+        lambda frame, at: answered(read(expected, bytes(frame), at)),
     )

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lossless.core.messages import Error, Produce, Produced, TopicPartition
-from lossless.log.batch import new
+from lossless.log.batch import Data, new
 from lossless.wire.bounds import BadMessage
 from lossless.wire.codec import Fields
 from lossless.wire.encoding import INT32, array, string
@@ -57,8 +57,9 @@ def _understood(frame: bytes, at: int, version: int, topic_names: Mapping[int, s
         transactional_id = text(frame[start:at])
     acks, timeout_ms = _ACKS.unpack_from(frame, at)
     topics, at = array_at(frame, at + _ACKS.size)
-    batches: list[tuple[TopicPartition, bytes]] = []
+    batches: list[tuple[TopicPartition, Data]] = []
     unknown: list[tuple[bytes, int]] = []
+    whole = memoryview(frame)  # records are large, and not copied
     for _ in range(topics):
         topic_id = b""
         name: str | None
@@ -81,7 +82,7 @@ def _understood(frame: bytes, at: int, version: int, topic_names: Mapping[int, s
             if name is None:
                 unknown.append((topic_id, index))
             else:
-                batches.append((new(TopicPartition, (name, index)), frame[start:end]))
+                batches.append((new(TopicPartition, (name, index)), whole[start:end]))
         at = after_tags(frame, at)
     after_tags(frame, at)
     request = new(Produce, (acks, timeout_ms, tuple(batches), transactional_id, version))
@@ -92,7 +93,7 @@ def _understood_of_old(frame: bytes, at: int, version: int) -> Understood:
     reader = Reader(frame, at, is_flexible=False)
     transactional_id = reader.text()
     acks, timeout_ms = reader.fixed(_ACKS)
-    batches: list[tuple[TopicPartition, bytes]] = []
+    batches: list[tuple[TopicPartition, Data]] = []
     for _ in range(reader.count()):
         name = reader.name()
         for _ in range(reader.count()):

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import struct
 
+from lossless.log.batch import Data
 from lossless.wire.bounds import ELEMENTS_MAX, BadMessage
 
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 
 
-def varint_at(data: bytes, at: int) -> tuple[int, int]:
+def varint_at(data: Data, at: int) -> tuple[int, int]:
     """A number of variable length, and where it ends. IndexError if it does not."""
     value = data[at]
     at += 1
@@ -34,7 +35,7 @@ def varint_at(data: bytes, at: int) -> tuple[int, int]:
     raise BadMessage("a number does not end")
 
 
-def array_at(data: bytes, at: int) -> tuple[int, int]:
+def array_at(data: Data, at: int) -> tuple[int, int]:
     """How many there are, and where the first begins."""
     count, at = varint_at(data, at)
     if not 0 < count <= ELEMENTS_MAX + 1:
@@ -42,11 +43,11 @@ def array_at(data: bytes, at: int) -> tuple[int, int]:
     return count - 1, at
 
 
-def after_tags(data: bytes, at: int) -> int:
+def after_tags(data: Data, at: int) -> int:
     """Where tagged fields end that are of no interest. IndexError if they do not."""
     if data[at] == 0:
         return at + 1
-    reader = Reader(data, at, is_flexible=True)
+    reader = Reader(bytes(data), at, is_flexible=True)
     reader.tags()
     return reader.at
 

@@ -11,8 +11,9 @@ from crash_load import value_of
 
 from lossless.engines.local.cluster import LocalCluster
 from lossless.log.batch import Batch
+from lossless.log.checkpoints import SNAPSHOT_SUFFIX
 from lossless.log.files import ASIDE, FileStore
-from lossless.log.log import SNAPSHOT_SUFFIX, Log
+from lossless.log.log import Log
 from lossless.verifier.history import Records
 
 

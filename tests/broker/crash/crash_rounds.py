@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,13 +40,15 @@ TOPIC_CONFIG = {"min_insync_replicas": "2", "segment_bytes": str(1 << 20)}
 
 @contextmanager
 def running(folder: Path, *, controllers: int = 0, **config: str) -> Iterator[LocalCluster]:
+    """What its brokers have written and said is kept if the promise was broken."""
     settings = {name.replace("_", "."): value for name, value in config.items()}
     spec = ClusterSpec(controllers=controllers, config={**QUICK, **settings})
-    cluster = start_cluster(spec, folder, engine="embedded", temporary=True)
+    cluster = start_cluster(spec, folder, engine="embedded", temporary=False)
     try:
         yield cluster
     finally:
         cluster.stop()
+    shutil.rmtree(folder)
 
 
 @contextmanager
@@ -64,6 +67,7 @@ def loaded(
         yield load
     finally:
         load.stop()
+        load.write_stories(cluster.folder)
     require_kept(cluster, load)
 
 

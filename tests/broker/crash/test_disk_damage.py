@@ -15,8 +15,8 @@ from crash_rounds import kill, loaded, restart, running, wait_for, wait_for_reco
 from lossless.engines.local.cluster import LocalCluster
 from lossless.errors import Unavailable
 from lossless.log.batch import HEADER_SIZE
+from lossless.log.checkpoints import RECOVERY_POINT
 from lossless.log.files import ASIDE
-from lossless.log.log import RECOVERY_POINT
 from topics import create_topic
 
 BURST = 4_500  # records of 1 kB by each of two producers: three segments in each of two partitions
@@ -208,7 +208,7 @@ def test_a_leader_that_finds_a_flipped_bit_stops_and_nobody_gets_it(
     before = load.progress()[0]
     found = values_from_start(cluster, load.topic, count=before)
     require_as_sent(load, found)
-    assert cluster.leader_of(load.topic, 0) != leader
+    wait_for(lambda: cluster.leader_of(load.topic, 0) != leader, "another leader")
     assert f"{folder}: the checksum of batch" in output_of(cluster, leader)
     come_back(cluster, load, leader)
     assert list(folder.parent.glob(f"{folder.name}{ASIDE}*"))

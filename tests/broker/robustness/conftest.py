@@ -8,7 +8,7 @@ import pytest
 from victim import Victim, running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
     folder = tmp_path_factory.mktemp("victim")
     # Large frames are refused from a million bytes on: a test need not send a hundred million.

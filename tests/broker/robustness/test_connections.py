@@ -112,7 +112,7 @@ def _fetch(bytes_max: int = 1 << 20, **fields: object) -> bytes:
     return framed(FETCH, 12, {"max_wait": 0, "min_bytes": 0, "topics": topics, **fields})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def large_topic(one_broker: Victim) -> None:
     """20 MB of records."""
     one_broker.create_topic("large")

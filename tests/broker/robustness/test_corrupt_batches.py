@@ -111,7 +111,7 @@ CORRUPT = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def compacted(one_broker: Victim) -> str:
     """Of a topic that is compacted every record has to have a key: it looks into batches."""
     one_broker.create_topic("compacted", cleanup_policy="compact")

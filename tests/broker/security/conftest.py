@@ -13,7 +13,7 @@ from lossless.engines.local.in_process import InProcessCluster
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def guarded() -> Iterator[InProcessCluster]:
     """Everybody logs in, and only admin may do everything."""
     config = {
@@ -32,17 +32,17 @@ def guarded() -> Iterator[InProcessCluster]:
     cluster.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"), "Lossless test authority")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def app_store(authority: Authority) -> Path:
     return authority.issued("app", "/O=Lossless/OU=Tests/CN=app")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def encrypted(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoneNode]:
     """Several listeners: certificates for clients demanded, not demanded, and no TLS at all."""
     node = LoneNode(

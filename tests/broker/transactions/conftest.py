@@ -15,7 +15,7 @@ from lossless.engines.local.start import start_cluster
 from lossless.engines.waiting import wait_until
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     config = {
         "broker.session.timeout.ms": "1000",

@@ -1,48 +1,23 @@
-"""One request at a time, as no client library would send it."""
+"""A transactional producer that sends one request at a time, whichever a test chooses."""
 
 from __future__ import annotations
 
-import itertools
-import socket
 from collections.abc import Mapping
 from typing import Any
 
+import one_request
 from lossless.core.messages import Error
 from lossless.engines.local.cluster import LocalCluster
 from lossless.engines.waiting import wait_until
 from lossless.log.batch import Record, build
-from lossless.wire.codec import make, read, request_class, response_class, write
-from lossless.wire.frames import LENGTH, has_tagged_answer, request
 
 PRODUCE = 0
 TIMEOUT_S = 5.0
-_ids = itertools.count(1)
 
 
 def ask(cluster: LocalCluster, broker: int, key: int, version: int, **fields: Any) -> Any:
     """What a broker answers."""
-    entity = request_class(key, version)
-    message = write(make(entity, fields))
-    number = next(_ids)
-    frame = request(key, version, number, "raw", message, tagged=entity.__flexible__)
-    host, _, port = cluster.plan.address(cluster.node(broker)).rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as connection:
-        connection.sendall(frame)
-        (length,) = LENGTH.unpack(_exactly(connection, LENGTH.size))
-        answer = _exactly(connection, length)
-    assert int.from_bytes(answer[:4], "big") == number
-    at = 5 if has_tagged_answer(key, version) else 4
-    return read(response_class(key, version), answer, at)
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = connection.recv(size - len(data))
-        if not part:
-            raise ConnectionResetError("the broker has closed the connection")
-        data += part
-    return data
+    return one_request.ask(cluster.plan.address(cluster.node(broker)), key, version, **fields)
 
 
 class RawProducer:

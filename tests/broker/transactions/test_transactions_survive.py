@@ -107,7 +107,7 @@ def test_a_leaders_death_within_a_transaction_leaves_it_whole(
     retried(producer.commit_transaction if committed else producer.abort_transaction)
     killing.join()
     assert clients.becomes_stable(topic)
-    assert cluster.leader_of(topic, 0) != leader
+    assert wait_until(lambda: cluster.leader_of(topic, 0) != leader, timeout_s=TIMEOUT_S)
     assert clients.values(topic, COMMITTED) == (VALUES if committed else [])
 
 

@@ -21,6 +21,7 @@ from lossless.core.messages import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from lossless.engines.local.cluster import LocalCluster
 from lossless.engines.waiting import wait_until
 from lossless.errors import BadInput
+from topics import read_all
 
 TIMEOUT_S = 60.0
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
@@ -110,33 +111,9 @@ class Clients:
         self, topic: str, isolation: str, partitions: Sequence[int] = (0, 1, 2)
     ) -> list[str]:
         """Everything up to where a reader of this kind gets, sorted."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.cluster.bootstrap_servers,
-                "group.id": "reading",
-                "isolation.level": isolation,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                **_QUIET,
-            }
-        )
-        try:
-            consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-            found: list[str] = []
-            ended: set[int] = set()
-            while len(ended) < len(partitions):
-                message = consumer.poll(TIMEOUT_S)
-                assert message is not None, f"no end after {found}"
-                error = message.error()
-                if error is None:
-                    found.append((message.value() or b"").decode())
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(message.partition() or 0)
-                else:
-                    assert error.retriable(), error
-            return sorted(found)
-        finally:
-            consumer.close()
+        servers = self.cluster.bootstrap_servers
+        found = read_all(servers, topic, partitions=partitions, isolation=isolation)
+        return sorted((message.value() or b"").decode() for message in found)
 
     def end(self, topic: str, partition: int, isolation: str) -> int:
         """The high watermark; or the last stable offset, for readers of what is committed. Asked of

@@ -42,7 +42,7 @@ SENDING: Mapping[str, Any] = {
 }
 JOINING: Mapping[str, Any] = {
     **QUICK,
-    "session.timeout.ms": 1000,
+    "session.timeout.ms": 2500,  # a busy machine may stand still for a second
     "heartbeat.interval.ms": 200,
     "retry.backoff.ms": 20,
     "fetch.wait.max.ms": 100,

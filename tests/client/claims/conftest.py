@@ -27,13 +27,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             pytest.param(engine, marks=() if engine in stated.often else pytest.mark.full)
             for engine in ENGINES
         ]
-        metafunc.parametrize("engine", engines, scope="session")
+        metafunc.parametrize("engine", engines, scope="package")
     if "pause_s" in metafunc.fixturenames:
         long = pytest.param(PAUSE_S, marks=pytest.mark.full)
         metafunc.parametrize("pause_s", [PAUSE_S_OFTEN, long])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def three_brokers(engine: str) -> Iterator[PlannedCluster]:
     with cluster(kafka=engine, brokers=3, controllers=1, config=CONFIG, processes=True) as started:
         yield started
@@ -45,7 +45,7 @@ def kafka(three_brokers: PlannedCluster) -> Iterator[PlannedCluster]:
     whole_again(three_brokers)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def database_server() -> Iterator[PostgresServer]:
     """Of these tests only: they kill it."""
     with running_postgres(fsync="off") as server:

@@ -417,7 +417,7 @@ def test_long_processing_makes_no_rebalance_and_only_contiguous_offsets_are_comm
         if message.value() == b"3":
             released.wait(60)
 
-    settings = {**JOINING, "max.poll.interval.ms": 1_000}
+    settings = {**JOINING, "session.timeout.ms": 2_000, "max.poll.interval.ms": 2_000}
     with seen.producer() as sending:
         sending.send_numbers(topic, range(100))
         sending.send_numbers(topic, range(100, 110), partition=1)
@@ -437,7 +437,7 @@ def test_long_processing_makes_no_rebalance_and_only_contiguous_offsets_are_comm
             since_ms = now_ms()
             seen.wait_for_commit(group, 3, 10)
             assert member.consumer.metrics.buffered > 0
-            until(lambda: now_ms() - since_ms >= 3_000, "three intervals")
+            until(lambda: now_ms() - since_ms >= 6_000, "three intervals")
             assert member.assignments == [[0, 1]]
             sending.send_numbers(topic, range(110, 115), partition=1)
             member.wait_for(lambda: "114" in member.values, "others go on")

@@ -14,7 +14,7 @@ from lossless.engines.local.planned import PlannedCluster
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def consumed_cluster() -> Iterator[PlannedCluster]:
     config = {
         "broker.session.timeout.ms": "1000",

@@ -18,7 +18,9 @@ from lossless.client.stores import SqliteStore
 
 
 def say(*words: object) -> None:
-    print(*words, flush=True)
+    """In one piece: the handler's thread speaks, and the one that hears of rebalances."""
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:

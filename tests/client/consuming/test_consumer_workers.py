@@ -83,7 +83,7 @@ def test_without_order_a_slow_record_holds_up_no_other(kafka: Kafka) -> None:
 
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_an_hour_with_one_record_causes_no_rebalance(kafka: Kafka, workers: int) -> None:
-    """Claim C9, with an hour of a second: longer than the session and the poll interval."""
+    """Claim C9, with an hour of some seconds: longer than the session and the poll interval."""
     kafka.make_topic()
     kafka.fill(3)
     go_on = threading.Event()
@@ -94,13 +94,13 @@ def test_an_hour_with_one_record_causes_no_rebalance(kafka: Kafka, workers: int)
             assert go_on.wait(PATIENCE_S)
         seen(message)
 
-    patience = {"max.poll.interval.ms": 1000, "session.timeout.ms": 1000}
+    patience = {"max.poll.interval.ms": 2500, "session.timeout.ms": 2500}
     consumer = kafka.consumer(
         workers=workers, settings={**patience, "heartbeat.interval.ms": 100}, commit_every_s=0.05
     )
     with running(consumer, handler):
         eventually(lambda: kafka.committed() == [1])
-        assert not go_on.wait(2.5)
+        assert not go_on.wait(4)
         assert consumer.metrics.rebalances == 1
         go_on.set()
         seen.wait_for(range(3))

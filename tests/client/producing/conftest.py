@@ -21,7 +21,7 @@ CONFIG = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def three_brokers() -> Iterator[PlannedCluster]:
     with cluster(brokers=3, controllers=1, config=CONFIG, processes=True) as started:
         yield started

@@ -12,7 +12,7 @@ from operator import add
 import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
-from reading_back import reports, stored
+from reading_back import reports
 
 from lossless.acknowledged import AUDIT_TOPIC
 from lossless.client.errors import ClientFailed
@@ -21,6 +21,7 @@ from lossless.client.producing.producer import Producer
 from lossless.engines.local.planned import PlannedCluster
 from lossless.engines.waiting import wait_until
 from lossless.tally import Tally, record_hash
+from topics import read_all
 
 
 def test_reports_are_what_was_acknowledged(kafka: PlannedCluster, topic: str) -> None:
@@ -54,7 +55,7 @@ def test_no_audit_no_reports(kafka: PlannedCluster, topic: str) -> None:
     with Producer({"bootstrap.servers": kafka.bootstrap_servers}, audit=False) as producer:
         producer.send(topic, b"v")
     assert sum(report.tally.count for report in reports(kafka.bootstrap_servers, topic)) == 1
-    assert stored(kafka.bootstrap_servers, AUDIT_TOPIC)
+    assert read_all(kafka.bootstrap_servers, AUDIT_TOPIC)
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def test_a_producer_closed_while_threads_send_counts_what_each_of_them_got_throu
     (topic_id,) = {report.topic_id for report in told}
     there = [
         Tally(1, record_hash(topic_id, message.partition() or 0, message.offset() or 0))
-        for message in stored(kafka.bootstrap_servers, topic)
+        for message in read_all(kafka.bootstrap_servers, topic)
     ]
     assert len(there) == 1 + sum(map(len, sent)) == producer.metrics.acknowledged
     assert reduce(add, (report.tally for report in told), Tally()) == reduce(add, there, Tally())

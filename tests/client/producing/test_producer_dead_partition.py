@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from reading_back import once, stored
+from reading_back import once
 
 from lossless.client.producing.giving_up import Park
 from lossless.client.producing.producer import Producer
 from lossless.client.producing.spool import Spool
 from lossless.engines.local.planned import PlannedCluster
 from lossless.engines.waiting import wait_until
+from topics import read_all
 
 PATIENCE_S = 60
 DEAD = 3  # the broker, and the only one that has partition 2
@@ -120,6 +121,6 @@ def _each_key_has_everything_once_and_in_order(
     kafka: PlannedCluster, topic: str, count: int
 ) -> None:
     found: dict[bytes | None, list[int]] = {}
-    for message in once(stored(kafka.bootstrap_servers, topic)):
+    for message in once(read_all(kafka.bootstrap_servers, topic)):
         found.setdefault(message.key(), []).append(int(message.value() or b""))
     assert found == {b"%d" % key: [-1, *range(key, count, KEYS)] for key in range(KEYS)}

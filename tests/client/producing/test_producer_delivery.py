@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiokafka.partitioner import murmur2
 from confluent_kafka.serialization import MessageField, SerializationContext, StringSerializer
-from reading_back import stored, values_by_key
+from reading_back import values_by_key
 
 from lossless.client import headers as names
 from lossless.client.errors import (
@@ -30,6 +30,7 @@ from lossless.client.producing.producer import Producer
 from lossless.client.record import header
 from lossless.engines.local.planned import PlannedCluster
 from lossless.errors import BadInput
+from topics import read_all
 
 NOBODY = "127.0.0.1:1"  # where nothing listens
 
@@ -45,7 +46,7 @@ def hopeless(**settings: object) -> Producer:
 def test_a_delivery_says_where_the_record_is(kafka: PlannedCluster, topic: str) -> None:
     with Producer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
         found = producer.send(topic, "first", key="42", timestamp_ms=1_700_000_000_000).result(30)
-        (message,) = stored(kafka.bootstrap_servers, topic)
+        (message,) = read_all(kafka.bootstrap_servers, topic)
     assert found == (topic, message.partition(), 0, 1_700_000_000_000)
     assert (message.key(), message.value()) == (b"42", b"first")
 
@@ -57,7 +58,7 @@ def test_records_say_where_they_come_from(kafka: PlannedCluster, topic: str) -> 
             producer.send(topic, b"v", key=b"k", headers={"of": "mine"}, event_time_ms=number)
         producer.send(topic, b"v", key=b"k", operation_id="given")
         producer.send(topic, b"v", key=b"k", headers={names.OPERATION_ID: "forwarded"})
-    found = [message.headers() for message in stored(kafka.bootstrap_servers, topic)]
+    found = [message.headers() for message in read_all(kafka.bootstrap_servers, topic)]
     assert {header(each, names.APPLICATION) for each in found} == {b"shop"}
     assert {header(each, names.HOST) for each in found} == {socket.gethostname().encode()}
     assert [header(each, names.EVENT_TIME) for each in found] == [b"0", b"1", b"2", None, None]
@@ -167,7 +168,7 @@ def test_room_comes_back_when_the_cluster_takes_records(kafka: PlannedCluster, t
     with Producer(settings) as producer:
         for number in range(500):
             producer.send(topic, str(number), key=b"k")
-    assert values_by_key(stored(kafka.bootstrap_servers, topic)) == {
+    assert values_by_key(read_all(kafka.bootstrap_servers, topic)) == {
         b"k": [str(number).encode() for number in range(500)]
     }
 
@@ -255,7 +256,7 @@ with Producer({{"bootstrap.servers": {kafka.bootstrap_servers!r}}}) as producer:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert ended.stdout.startswith("ClientFailed this producer was made by the parent")
-    assert [m.value() for m in stored(kafka.bootstrap_servers, topic)] == [b"parent"] * 2
+    assert [m.value() for m in read_all(kafka.bootstrap_servers, topic)] == [b"parent"] * 2
 
 
 def test_ctrl_c_ends_a_program_that_waits_for_a_dead_cluster() -> None:
@@ -300,7 +301,7 @@ def test_a_leader_that_dies_costs_nothing(kafka: PlannedCluster, topic: str) -> 
                 kafka.kill(kafka.leader_of(topic, 0))
             sent.append(producer.send(topic, str(number), key=str(number % 10)))
     assert all(delivery.error is None and delivery.done for delivery in sent)
-    assert values_by_key(stored(kafka.bootstrap_servers, topic)) == {
+    assert values_by_key(read_all(kafka.bootstrap_servers, topic)) == {
         str(key).encode(): [str(number).encode() for number in range(key, 3_000, 10)]
         for key in range(10)
     }
@@ -326,7 +327,7 @@ def test_serializers_of_confluent_kafka_work(kafka: PlannedCluster, topic: str) 
         with pytest.raises(SerializationFailed, match="not JSON serializable") as raised:
             producer.send(topic, {1, 2})
     assert isinstance(raised.value.__cause__, TypeError)
-    (message,) = stored(kafka.bootstrap_servers, topic)
+    (message,) = read_all(kafka.bootstrap_servers, topic)
     assert (message.key(), message.value()) == ("é".encode(), b'{"a": 1}')
     assert header(message.headers(), "content-type") == b"json"
 
@@ -344,7 +345,7 @@ def test_threads_share_a_producer(kafka: PlannedCluster, topic: str) -> None:
         for thread in threads:
             thread.join()
         producer.flush()
-    assert values_by_key(stored(kafka.bootstrap_servers, topic)) == {
+    assert values_by_key(read_all(kafka.bootstrap_servers, topic)) == {
         str(key).encode(): [str(number).encode() for number in range(1_000)] for key in range(4)
     }
 

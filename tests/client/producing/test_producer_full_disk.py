@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from reading_back import new_topic, stored, values_by_key
+from reading_back import new_topic, values_by_key
 
 from lossless.client.errors import Kind, SpoolFull
 from lossless.client.producing.delivery import Delivery
@@ -17,6 +17,7 @@ from lossless.engines.local.planned import PlannedCluster
 from lossless.engines.waiting import wait_until
 from lossless.errors import Unavailable
 from small_disk import SmallDisk, mounted
+from topics import read_all
 
 IMPATIENT = {
     "delivery.timeout.ms": 600,
@@ -41,7 +42,7 @@ def send(producer: Producer, topic: str, numbers: range) -> list[Delivery]:
 
 
 def found(kafka: PlannedCluster, topic: str) -> list[int]:
-    values = values_by_key(stored(kafka.bootstrap_servers, topic)).get(b"k", [])
+    values = values_by_key(read_all(kafka.bootstrap_servers, topic)).get(b"k", [])
     return [int((value or b"").rstrip(b"\0")) for value in values]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from reading_back import new_topic, stored
+from reading_back import new_topic
 
 from lossless.client import headers as names
 from lossless.client.errors import ClientError, NotDelivered, Refused
@@ -12,6 +12,7 @@ from lossless.client.producing.producer import Producer
 from lossless.client.record import Record, header
 from lossless.engines.local.planned import PlannedCluster
 from lossless.errors import BadInput
+from topics import read_all, wait_until_known
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "delivery.timeout.ms": 200, "linger.ms": 0}
 
@@ -71,8 +72,8 @@ def test_a_dead_letter_says_where_it_was_to_go_and_why_not(kafka: PlannedCluster
         assert bad.result().topic == letters
         assert isinstance(bad.error, Refused)
         assert producer.metrics.dead_lettered == 1
-    assert len(stored(kafka.bootstrap_servers, topic)) == 1
-    (letter,) = stored(kafka.bootstrap_servers, letters)
+    assert len(read_all(kafka.bootstrap_servers, topic)) == 1
+    (letter,) = read_all(kafka.bootstrap_servers, letters)
     assert (letter.key(), letter.value()) == (b"b", bytes(5_000))
     told = letter.headers()
     assert header(told, names.ORIGINAL_TOPIC) == topic.encode()
@@ -85,7 +86,8 @@ def test_a_dead_letter_says_where_it_was_to_go_and_why_not(kafka: PlannedCluster
 def test_without_a_dead_letter_topic_the_delivery_fails(
     kafka: PlannedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic = new_topic(kafka.bootstrap_servers, max_message_bytes="1000")
+    topic = new_topic(kafka.bootstrap_servers, partitions=1, max_message_bytes="1000")
+    wait_until_known(kafka.bootstrap_servers, topic, partitions=1)
     settings = {
         "bootstrap.servers": kafka.bootstrap_servers,
         "topic.metadata.propagation.max.ms": 0,

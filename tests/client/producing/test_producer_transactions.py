@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from reading_back import new_topic, reports, stored, values
+from reading_back import new_topic, reports, values
 
 from lossless.client.errors import ClientFailed, Fenced, Kind, Refused, TransactionAborted
 from lossless.client.producing.producer import Producer
 from lossless.engines.local.planned import PlannedCluster
 from lossless.errors import BadInput
+from topics import read_all
 
 
 def transactional(kafka: PlannedCluster, name: str, **more: object) -> Producer:
@@ -40,10 +41,10 @@ def test_a_transaction_is_stored_as_a_whole(kafka: PlannedCluster, topic: str) -
             sent = [transaction.send(topic, str(n), key=str(n)) for n in range(10)]
             producer.flush()
             assert all(delivery.done for delivery in sent)
-            assert stored(kafka.bootstrap_servers, topic) == []  # not before the end
+            assert read_all(kafka.bootstrap_servers, topic) == []  # not before the end
         with producer.transaction() as transaction:
             transaction.send(topic, b"more")
-    assert len(stored(kafka.bootstrap_servers, topic)) == 11
+    assert len(read_all(kafka.bootstrap_servers, topic)) == 11
     told = reports(kafka.bootstrap_servers, topic)
     assert sum(report.tally.count for report in told) == 11
 
@@ -59,8 +60,8 @@ def test_an_exception_aborts_and_goes_on(kafka: PlannedCluster, topic: str) -> N
             transaction.send(topic, b"then")
         with pytest.raises(BadInput, match="not open"):
             transaction.send(topic, b"late")
-    assert values(stored(kafka.bootstrap_servers, topic)) == [b"then"]
-    raw = stored(kafka.bootstrap_servers, topic, isolation="read_uncommitted")
+    assert values(read_all(kafka.bootstrap_servers, topic)) == [b"then"]
+    raw = read_all(kafka.bootstrap_servers, topic, isolation="read_uncommitted")
     assert b"never" in values(raw)
     assert sum(r.tally.count for r in reports(kafka.bootstrap_servers, topic)) == 1
 
@@ -77,7 +78,7 @@ def test_a_record_that_fails_aborts_the_whole(kafka: PlannedCluster, topic: str)
         assert raised.value.kind is Kind.ABORTABLE
         with producer.transaction() as transaction:
             transaction.send(topic, b"again")
-    assert values(stored(kafka.bootstrap_servers, topic)) == [b"again"]
+    assert values(read_all(kafka.bootstrap_servers, topic)) == [b"again"]
 
 
 def test_whoever_is_replaced_is_fenced(kafka: PlannedCluster, topic: str) -> None:
@@ -92,7 +93,7 @@ def test_whoever_is_replaced_is_fenced(kafka: PlannedCluster, topic: str) -> Non
         assert raised.value.kind is Kind.FATAL
         with pytest.raises(Fenced), old.transaction():
             pass
-    found = values(stored(kafka.bootstrap_servers, topic))
+    found = values(read_all(kafka.bootstrap_servers, topic))
     assert sorted(value or b"" for value in found) == [b"new", b"old"]
 
 
@@ -131,7 +132,7 @@ def test_offsets_are_a_part_of_the_transaction(kafka: PlannedCluster, topic: str
     finally:
         consumer.close()
     assert (before.offset < 0, after.offset) == (True, 3)
-    assert sorted(values(stored(kafka.bootstrap_servers, topic))) == [b"0", b"1", b"2"]
+    assert sorted(values(read_all(kafka.bootstrap_servers, topic))) == [b"0", b"1", b"2"]
 
 
 def test_a_commit_outlives_the_loss_of_a_broker(kafka: PlannedCluster, topic: str) -> None:
@@ -143,7 +144,7 @@ def test_a_commit_outlives_the_loss_of_a_broker(kafka: PlannedCluster, topic: st
             kafka.kill(kafka.leader_of("__transaction_state", 0))
         with producer.transaction() as transaction:
             transaction.send(topic, b"after")
-    assert len(stored(kafka.bootstrap_servers, topic)) == 51
+    assert len(read_all(kafka.bootstrap_servers, topic)) == 51
 
 
 def test_closing_inside_a_transaction_aborts_it_and_its_end_says_so(
@@ -156,7 +157,7 @@ def test_closing_inside_a_transaction_aborts_it_and_its_end_says_so(
     ):
         transaction.send(topic, b"never").result(30)
         producer.close()
-    assert stored(kafka.bootstrap_servers, topic) == []
+    assert read_all(kafka.bootstrap_servers, topic) == []
 
 
 def test_sending_beside_a_transaction_is_refused(kafka: PlannedCluster, topic: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import closing
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from failed_records import failure, message
 
 from lossless.client.retrying import DeadLetters, Forward
+from topics import read_all
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -58,29 +58,6 @@ def write_letters(
     if transactional_id is not None:
         producer.commit_transaction()
     assert producer.flush(30) == 0
-
-
-def read_all(bootstrap_servers: str, topic: str) -> list[Message]:
-    """Every record of a topic, by partition and offset."""
-    found = []
-    settings = {
-        "bootstrap.servers": bootstrap_servers,
-        "group.id": "reads-all",
-        "enable.partition.eof": True,
-        "enable.auto.commit": False,
-    }
-    with closing(Consumer(settings)) as consumer:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        left = set(partitions)
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-        while left:
-            each = consumer.poll(10)
-            assert each is not None
-            if each.error() is None:
-                found.append(each)
-            else:
-                left.discard(each.partition())
-    return sorted(found, key=lambda each: (each.partition(), each.offset()))
 
 
 def values(bootstrap_servers: str, topic: str) -> list[bytes | str | None]:

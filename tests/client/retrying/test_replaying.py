@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -18,18 +18,18 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
-from dead_letter_topics import delete_before, failed, read_all, values, write_letters
+from dead_letter_topics import delete_before, failed, values, write_letters
 from failed_records import THEN_MS
 
 from lossless.client.errors import Refused
 from lossless.client.producing.producer import Producer
 from lossless.client.retrying.letters import DeadLetter
-from lossless.client.retrying.reading import End, LetterReader, Wanted, letters_of
+from lossless.client.retrying.reading import End, LetterReader, Wanted, _found, letters_of
 from lossless.client.retrying.replayed import Replayed
 from lossless.client.retrying.replaying import ReplayReport, group_of, replay
 from lossless.engines.local.planned import PlannedCluster
-from lossless.errors import BadInput, Undecided
-from topics import create_topic
+from lossless.errors import BadInput, Unavailable, Undecided
+from topics import create_topic, read_all
 
 _numbers = itertools.count()
 
@@ -325,6 +325,25 @@ def test_what_could_not_be_remembered_is_not_sent(
     # More at once makes fewer gaps.
     assert back(servers, orders, sender).sent == 10
     assert committed(servers, f"{orders}-dlt") == 10
+
+
+def test_a_topic_that_nobody_knows_of_is_not_taken_for_an_empty_one(servers: str) -> None:
+    """A broker may not have heard of it yet."""
+    settings = {"bootstrap.servers": servers}
+    with pytest.raises(Unavailable, match="UNKNOWN_TOPIC_OR_PART"):
+        replay(settings, "unheard-of-dlt", sender=None)
+    with pytest.raises(Unavailable, match="UNKNOWN_TOPIC_OR_PART"):
+        list(letters_of(settings, "unheard-of-dlt"))
+
+
+def test_an_end_that_comes_too_soon_is_none() -> None:
+    """Claim R19: a new leader may not know yet how far all have come."""
+    left = {0: 5}
+    eof = KafkaError(KafkaError._PARTITION_EOF)
+    assert _found(Message(topic="orders-dlt", partition=0, offset=3, error=eof), left) == []
+    assert left == {0: 5}
+    found = _found(Message(topic="orders-dlt", partition=0, offset=5, error=eof), left)
+    assert (found, left) == ([End(0, 5)], {})
 
 
 def test_letters_that_come_while_others_are_read_are_left_to_the_next_time(servers: str) -> None:

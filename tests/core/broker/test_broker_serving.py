@@ -112,6 +112,22 @@ def test_a_producer_is_told_when_too_few_are_in_sync(three: Host) -> None:
     assert read(consume(three, 0)) == [b"a", b"c", b"d"]
 
 
+def test_what_is_sent_again_and_committed_does_not_wait_for_what_came_in_between(
+    three: Host,
+) -> None:
+    sent_again = records(b"a", producer_id=7, epoch=0, sequence=0)
+    in_between = records(b"b", producer_id=7, epoch=0, sequence=1)
+    assert error_of(three.ask(1, Produce(ALL, 60_000, ((PARTITION, sent_again),)))) is Error.NONE
+    three.kill(3)
+    between = three.ask(1, Produce(ALL, 60_000, ((PARTITION, in_between),)))
+    answer = three.ask(1, Produce(ALL, 60_000, ((PARTITION, sent_again),)))
+    assert answer == ProduceAnswer((Produced(PARTITION, Error.NONE, 0, 0),))
+    assert between not in three.answers
+    three.wait(SESSION_MS)
+    assert error_of(three.answers[between]) is Error.NONE
+    assert read(consume(three, 0)) == [b"a", b"b"]
+
+
 def test_a_producer_that_waits_is_told_that_another_leads_now(three: Host) -> None:
     three.cut_off = {3}
     token = produce(three, b"a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from brokers import (
     SESSION_MS,
     create,
@@ -13,7 +14,7 @@ from brokers import (
 from instant_host import Host
 from machines import PARTITION, values
 
-from lossless.core.broker import CLEAN_SHUTDOWN, NODE, Broker, Phase
+from lossless.core.broker import NODE, Broker
 from lossless.core.machine import Effects
 from lossless.core.messages import (
     AlterConfig,
@@ -21,11 +22,13 @@ from lossless.core.messages import (
     BrokerHeartbeatAnswer,
     BrokerRegistration,
     BrokerRegistrationAnswer,
+    DeleteTopic,
     Error,
 )
 from lossless.core.metadata import MIN_ISR
 from lossless.core.quorum_messages import BeginQuorumEpoch, Vote
 from lossless.core.replica import Role
+from lossless.core.standing import CLEAN_SHUTDOWN, Phase
 from lossless.log.memory import MemoryStore
 
 # Standing with the controller
@@ -164,6 +167,53 @@ def test_a_broker_that_hears_of_its_epoch_after_the_metadata_begins_then() -> No
     assert host.replica(1, PARTITION).role is Role.LEADER
 
 
+# What is found on the disk
+
+
+def kept_by(host: Host, broker: int) -> list[str]:
+    """Stores that have something in them, but for the broker's own."""
+    names = [name for owner, name in host.stores if owner == broker and name.startswith("o")]
+    return sorted(name for name in names if host.store(broker, name).names())
+
+
+@pytest.mark.parametrize("gone", [0, 1, -1])
+def test_what_was_deleted_while_a_broker_was_away_goes_when_it_is_back(
+    two: Host, gone: int
+) -> None:
+    """Also if it was killed once more on the way, when so many of the files had gone."""
+    create(two, (1, 2), topic="others")
+    produce(two, b"first")
+    before = kept_by(two, 2)
+    assert [name.split(".")[0] for name in before] == ["orders-0", "others-0"]
+    two.kill(2)
+    assert two.ask(100, DeleteTopic("others")).error is Error.NONE
+    assert kept_by(two, 2) == before
+    store = two.store(2, before[1])
+    assert len(store.names()) > 2
+    for name in store.names()[:gone]:
+        store.remove(name)
+    assert store.names()
+    two.start(2)
+    two.wait(2 * SESSION_MS)
+    assert [name.split(".")[0] for name in kept_by(two, 2)] == ["orders-0"]
+    assert values(two.replica(2, PARTITION).log) == [b"first"]
+
+
+def test_nothing_is_taken_for_deleted_before_a_broker_knows_itself(two: Host) -> None:
+    produce(two, b"first")
+    before = kept_by(two, 2)
+    two.kill(2)
+    two.unheard = {BrokerRegistration}  # its metadata is of the life before
+    two.start(2)
+    two.wait(2 * SESSION_MS)
+    assert two.broker(2).replicas == {}
+    assert kept_by(two, 2) == before
+    two.unheard = set()
+    two.wait(2 * SESSION_MS)
+    assert kept_by(two, 2) == before
+    assert values(two.replica(2, PARTITION).log) == [b"first"]
+
+
 # A controller that stands still
 
 
@@ -173,6 +223,7 @@ def a_broker_that_follows(controller: int) -> Broker:
         1,
         voters=(101, 102),
         stores=lambda name: stores.setdefault(name, MemoryStore()),
+        stored=lambda: tuple(stores),
         incarnation=7,
         draw=lambda _: 0,
     )
@@ -229,6 +280,29 @@ def test_a_broker_that_stops_hands_over_and_says_so_when_it_is_back(two: Host) -
     two.wait(1_000)
     assert (state(two).leader, state(two).isr) == (2, (2, 1))
     assert values(two.replica(1, PARTITION).log) == [b"a"]
+
+
+def test_a_broker_that_no_controller_answers_closes_what_it_leads(two: Host) -> None:
+    """Nobody else may lead yet, and nothing of it is in doubt when it is back."""
+    assert error_of(produce(two, b"a")) is Error.NONE
+    epoch = two.broker(1).broker_epoch
+    two.do(1, Broker.close)
+    assert (two.broker(1).phase, two.wake_ms[1]) == (Phase.STOPPED, None)
+    assert two.store(1, NODE).read(CLEAN_SHUTDOWN, 0, 20) == str(epoch).encode()
+    assert state(two).leader == 1
+    two.lose_power(1)
+    two.start(1)
+    two.wait(2 * SESSION_MS)  # it did not say that it stops, and may be alive
+    assert values(two.replica(1, PARTITION).log) == [b"a"]
+
+
+def test_a_broker_that_was_never_let_in_leaves_word_of_its_last_stop(two: Host) -> None:
+    epoch = two.broker(1).broker_epoch
+    two.do(1, stop)
+    two.unheard = {BrokerRegistration}
+    two.start(1)
+    two.do(1, Broker.close)
+    assert two.store(1, NODE).read(CLEAN_SHUTDOWN, 0, 20) == str(epoch).encode()
 
 
 def test_a_broker_that_dies_is_not_taken_to_have_stopped(two: Host) -> None:

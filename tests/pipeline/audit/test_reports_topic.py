@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import TopicMetadata
 
 from lossless.acknowledged import AcknowledgedCount, AcknowledgedCounter
 from lossless.errors import Unavailable
@@ -17,6 +19,10 @@ class Message:
     at: int
     content: bytes | None = None
     code: int | None = None
+    position: int = 0
+
+    def offset(self) -> int:
+        return self.position
 
     def partition(self) -> int:
         return self.at
@@ -54,23 +60,40 @@ def report() -> AcknowledgedCount:
     return only
 
 
-def end_of(partition: int) -> Message:
-    return Message(partition, code=KafkaError._PARTITION_EOF)
+def end_of(partition: int, offset: int = 1) -> Message:
+    return Message(partition, code=KafkaError._PARTITION_EOF, position=offset)
+
+
+def topic(*partitions: int, error: KafkaError | None = None) -> TopicMetadata:
+    return SimpleNamespace(partitions=dict.fromkeys(partitions), error=error)  # type: ignore[return-value]
 
 
 def test_it_is_read_until_every_partition_has_ended_and_not_asked_again() -> None:
     told = report()
     consumer = ScriptedConsumer(end_of(1), Message(0, told.to_bytes()), end_of(0))
-    assert _read_to_end(consumer, [0, 1]) == [told]
+    assert _read_to_end(consumer, topic(0, 1)) == [told]
     assert consumer.asked == 3
+
+
+def test_an_end_that_comes_too_soon_is_none() -> None:
+    """Claim R19: a new leader may not know yet how far all have come."""
+    told = report()
+    consumer = ScriptedConsumer(end_of(0, offset=0), Message(0, told.to_bytes()), end_of(0))
+    assert _read_to_end(consumer, topic(0)) == [told]
+
+
+def test_a_topic_that_a_broker_cannot_tell_of_is_not_taken_for_an_empty_one() -> None:
+    unknown = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+    with pytest.raises(KafkaException):
+        _read_to_end(ScriptedConsumer(), topic(error=unknown))
 
 
 def test_silence_is_told() -> None:
     with pytest.raises(Unavailable, match="__lossless_audit did not answer within 15 s"):
-        _read_to_end(ScriptedConsumer(end_of(0)), [0, 1])
+        _read_to_end(ScriptedConsumer(end_of(0)), topic(0, 1))
 
 
 def test_an_error_is_kafkas() -> None:
     failed = Message(0, code=KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaException):
-        _read_to_end(ScriptedConsumer(failed), [0])
+        _read_to_end(ScriptedConsumer(failed), topic(0))

@@ -126,7 +126,9 @@ class _LoggingIn(asyncio.Protocol):
 def opener(security: InterBroker, client_id: str) -> Callable[[Callable[[], Any], Address], Any]:
     """Opens connections for links: encrypted and logged in, if that is what it takes."""
 
-    async def open_connection(factory: Callable[[], asyncio.Protocol], address: Address) -> None:
+    async def open_connection(
+        factory: Callable[[], asyncio.BaseProtocol], address: Address
+    ) -> None:
         loop = asyncio.get_running_loop()
         name = address[0] if security.tls is not None else None
         if security.mechanism is None:

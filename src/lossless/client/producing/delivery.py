@@ -31,7 +31,8 @@ _adding = threading.Lock()  # one for all: callbacks are added rarely, and in no
 
 
 class Acknowledged(NamedTuple):
-    """Where a record is. Without an offset nobody vouches for it: acks=0."""
+    """Where a record is. Without an offset no broker has vouched for it itself: acks=0, or its
+    answer was lost and librdkafka concludes from what was taken after it that it is there."""
 
     topic: str
     partition: int

@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import random
+import re
 import socket
 import uuid
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,10 @@ BROKERS_MAX = 16  # a broker takes 350 MB of memory
 CONTROLLERS_MAX = 7
 FIRST_CONTROLLER = 101
 LOOPBACK = "127.0.0.1"
+EVERY_ADDRESS = "0.0.0.0"
+PORT_MAX = 65_535
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 # Below the range that systems give to outgoing connections: nobody takes the port of a dead broker.
 _PORTS = range(10_000, 32_000)
@@ -122,7 +127,7 @@ class Plan:
         listeners = []
         if node.is_broker:
             # Reachable from elsewhere only when an address of elsewhere is advertised.
-            bind = LOOPBACK if self.is_local else "0.0.0.0"
+            bind = LOOPBACK if self.is_local else EVERY_ADDRESS
             listeners.append(f"{protocol}://{bind}:{node.port}")
             settings["advertised.listeners"] = f"{protocol}://{self.host}:{node.port}"
             settings["inter.broker.listener.name"] = protocol
@@ -145,6 +150,7 @@ def make_plan(spec: ClusterSpec, *, engine: str, temporary: bool) -> Plan:
     security.check_security(spec.config, engine)
     # Two controllers of two would both be needed: one is more robust than that.
     voters = 0 if spec.controllers else (3 if spec.brokers >= 3 else 1)
+    asked = range(spec.port, spec.port + spec.brokers) if spec.port else range(0)
     with contextlib.ExitStack() as held:
         nodes = []
         for number in range(1, spec.brokers + 1):
@@ -154,12 +160,12 @@ def make_plan(spec: ClusterSpec, *, engine: str, temporary: bool) -> Plan:
                     id=number,
                     role="broker+controller" if combined else "broker",
                     rack=spec.racks[(number - 1) % len(spec.racks)] if spec.racks else None,
-                    port=_free_port(held),
-                    controller_port=_free_port(held) if combined else None,
+                    port=asked[number - 1] if asked else _free_port(held),
+                    controller_port=_free_port(held, asked) if combined else None,
                 )
             )
         nodes += [
-            Node(id=number, role="controller", controller_port=_free_port(held))
+            Node(id=number, role="controller", controller_port=_free_port(held, asked))
             for number in range(FIRST_CONTROLLER, FIRST_CONTROLLER + spec.controllers)
         ]
     return Plan(
@@ -190,6 +196,18 @@ def check_spec(spec: ClusterSpec) -> None:
         )
     if len(spec.racks) > spec.brokers:
         raise BadInput(f"{len(spec.racks)} racks for {spec.brokers} brokers: some would be empty")
+    if spec.port is not None and not 1 <= spec.port <= PORT_MAX + 1 - spec.brokers:
+        raise BadInput(f"{spec.brokers} brokers from port {spec.port} on: ports end at {PORT_MAX}")
+    if not _HOST.fullmatch(spec.advertised_host):
+        raise BadInput(
+            f"{spec.advertised_host!r} is no name of a machine",
+            hint="a name or an IPv4 address, without a port: the engine chooses ports itself",
+        )
+    if spec.advertised_host == EVERY_ADDRESS:
+        raise BadInput(
+            f"{EVERY_ADDRESS} is every address of this machine, and none that others can call",
+            hint="give the name or the address that they use: brokers listen on all of them",
+        )
     decided = sorted(_DECIDED_HERE.intersection(spec.config))
     if decided:
         raise BadInput(
@@ -218,17 +236,19 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _free_port(held: contextlib.ExitStack) -> int:
+def _free_port(held: contextlib.ExitStack, besides: range = range(0)) -> int:
     """A free port, held until all are chosen, so that none is given out twice."""
     chance = random.Random()  # programs that seed the module's own would all try the same ports
     for _ in range(1000):
+        chosen = chance.choice(_PORTS)
+        if chosen in besides:
+            continue
         probe = socket.socket()
         try:
-            probe.bind((LOOPBACK, chance.choice(_PORTS)))
+            probe.bind((LOOPBACK, chosen))
         except OSError:
             probe.close()
         else:
             held.callback(probe.close)
-            port: int = probe.getsockname()[1]
-            return port
+            return chosen
     raise Unavailable(f"no free port between {_PORTS.start} and {_PORTS.stop}")

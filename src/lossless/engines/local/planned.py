@@ -20,7 +20,7 @@ from lossless.engines.metadata import partition_of, read_metadata
 from lossless.errors import BadInput, Unavailable
 
 START_S_MAX = 120.0
-STOP_S_MAX = 20.0  # a controlled shutdown that waits for a quorum that is gone never ends
+STOP_S_MAX = 20.0  # Apache Kafka waits for ever for controllers that are gone
 
 
 class PlannedCluster(ABC):

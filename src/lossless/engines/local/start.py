@@ -115,6 +115,11 @@ def _plan(
             f"({', '.join(map(_described, plan.nodes))}), not the one asked for",
             hint="ask for the same brokers, controllers and racks, or choose another folder",
         )
+    if spec.port not in (None, plan.brokers[0].port):
+        raise BadInput(
+            f"{folder} holds a cluster whose first port is {plan.brokers[0].port}, not {spec.port}",
+            hint="leave --port out: ports stay, because clients know them",
+        )
     return dataclasses.replace(plan, config=dict(spec.config), host=spec.advertised_host)
 
 

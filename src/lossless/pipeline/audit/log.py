@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ListOffsetsResultInfo, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    ListOffsetsResultInfo,
+    OffsetSpec,
+    TopicMetadata,
+)
 
 from lossless.acknowledged import AUDIT_TOPIC, AcknowledgedCount
 from lossless.contract import librdkafka_settings
@@ -104,7 +110,8 @@ class AuditedLog:
     def acknowledged_reports(self) -> list[AcknowledgedCount] | None:
         """Every report in the audit topic; None when there is no such topic."""
         metadata = self._ask(lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S))
-        if AUDIT_TOPIC not in metadata.topics:
+        topic = metadata.topics.get(AUDIT_TOPIC)
+        if topic is None:
             return None
         consumer = Consumer(
             {
@@ -117,9 +124,7 @@ class AuditedLog:
             }
         )
         try:
-            return self._ask(
-                lambda: _read_to_end(consumer, list(metadata.topics[AUDIT_TOPIC].partitions))
-            )
+            return self._ask(lambda: _read_to_end(consumer, topic))
         finally:
             consumer.close()
 
@@ -169,18 +174,20 @@ def _isolation_level(name: str) -> IsolationLevel:
     return IsolationLevel.READ_UNCOMMITTED
 
 
-def _read_to_end(consumer: Consumer, partitions: Sequence[int]) -> list[AcknowledgedCount]:
+def _read_to_end(consumer: Consumer, topic: TopicMetadata) -> list[AcknowledgedCount]:
+    if topic.error is not None:  # without partitions, which is not the same as empty
+        raise KafkaException(topic.error)
     # From the first record that is there, whatever retention has taken: reports may be partial.
-    positions = []
-    for partition in partitions:
-        low, _ = consumer.get_watermark_offsets(
+    positions, unread = [], {}
+    for partition in topic.partitions:
+        low, high = consumer.get_watermark_offsets(
             TopicPartition(AUDIT_TOPIC, partition), timeout=REQUEST_TIMEOUT_S
         )
         positions.append(TopicPartition(AUDIT_TOPIC, partition, low))
+        unread[partition] = high
     consumer.assign(positions)
-    unfinished = set(partitions)
     reports = []
-    while unfinished:
+    while unread:
         # One at a time: to ask for many would be to wait for many.
         message = consumer.poll(REQUEST_TIMEOUT_S)
         if message is None:
@@ -188,8 +195,9 @@ def _read_to_end(consumer: Consumer, partitions: Sequence[int]) -> list[Acknowle
         error = message.error()
         if error is None:
             reports.append(AcknowledgedCount.from_bytes(message.value() or b""))
-        elif error.code() == KafkaError._PARTITION_EOF:
-            unfinished.discard(message.partition())
-        else:
+        elif error.code() != KafkaError._PARTITION_EOF:
             raise KafkaException(error)
+        # A leader just elected may tell of an end that comes too soon (R19): there is more.
+        elif (message.offset() or 0) >= unread.get(message.partition() or 0, 0):
+            unread.pop(message.partition() or 0, None)
     return reports
