@@ -19,6 +19,16 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from lossless.engines.waiting import wait_until
 
 
+def create_new(admin: AdminClient, new: NewTopic, *, timeout_s: float = 60) -> None:
+    """One whose name nobody else has. It may exist already: when a controller resigns after it has
+    written it, its successor is asked once more (so it is in Apache Kafka)."""
+    try:
+        admin.create_topics([new])[new.topic].result(timeout_s)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+
+
 def create_topic(
     bootstrap_servers: str, topic: str, *, partitions: int = 2, replicas: int = 3, **config: str
 ) -> None:
@@ -35,9 +45,7 @@ def create_topic(
 
 
 def _create(bootstrap_servers: str, new: NewTopic) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    for future in admin.create_topics([new]).values():
-        future.result()
+    create_new(AdminClient({"bootstrap.servers": bootstrap_servers}), new)
 
 
 def grow_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:

@@ -33,6 +33,7 @@ from lossless.verifier.history import (
     Reset,
     Sent,
 )
+from topics import create_new
 
 WAIT_S_MAX = 60.0
 QUICK: Mapping[str, Any] = {
@@ -85,7 +86,7 @@ def topic_of(
     settings = {key.replace("_", "."): value for key, value in config.items()}
     new = NewTopic(name, partitions, replica_assignment=[replicas] * partitions, config=settings)
     admin = AdminClient({"bootstrap.servers": reachable(kafka), **QUICK})
-    admin.create_topics([new])[name].result(WAIT_S_MAX)
+    create_new(admin, new)
     until(
         lambda: (
             kafka.leader_of(name, 0) == replicas[0]

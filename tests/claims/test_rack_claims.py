@@ -16,6 +16,7 @@ from lossless.contract.faults import Fault, FaultKind, Fired
 from lossless.engines import cluster
 from lossless.engines.local.planned import PlannedCluster
 from lossless.verifier.history import History
+from topics import create_new
 
 RACKS = {1: "a", 2: "b", 3: "a", 4: "b"}
 
@@ -53,7 +54,7 @@ def test_replicas_spread_over_racks_so_that_losing_one_loses_nothing(
         assert raised.value.args[0].code() == code
 
     topic = fresh("racks")
-    admin.create_topics([NewTopic(topic, 6, 2)])[topic].result(WAIT_S_MAX)
+    create_new(admin, NewTopic(topic, 6, 2))
     partitions = range(6)
     placed: dict[int, list[int]] = {}
 

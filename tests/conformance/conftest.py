@@ -11,6 +11,9 @@ from lossless.engines import cluster
 
 CONFIG = {
     "broker.session.timeout.ms": "1000",
+    # Kafka's own: nobody is killed here, and a controller that waits for a busy disk is not to be
+    # replaced in the middle of a request, which its successor would be asked again.
+    "controller.quorum.fetch.timeout.ms": "2000",
     # Readers are sent to a replica in their rack.
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
     # Members of the new protocol hear of a new assignment with their next heartbeat.

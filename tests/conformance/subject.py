@@ -24,6 +24,7 @@ from lossless.engines.local.planned import PlannedCluster
 from lossless.engines.waiting import wait_until
 from lossless.log.batch import Batch, Record, build, parse_all
 from one_request import ask, error_of
+from topics import create_new
 
 TIMEOUT_S = 60.0
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
@@ -55,7 +56,7 @@ class Subject:
         name = self.name()
         settings = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(name, partitions, replication_factor=replicas, config=settings)
-        self.admin.create_topics([new])[name].result(TIMEOUT_S)
+        create_new(self.admin, new)
         self.knows(name, partitions)
         return name
 

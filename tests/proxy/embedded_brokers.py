@@ -15,6 +15,7 @@ from confluent_kafka.error import KafkaException
 
 from lossless.broker.meta import write_meta
 from lossless.core.settings.deviations import with_deviations
+from topics import create_new
 
 NODES = (1, 2, 3)
 START_S_MAX = 30.0
@@ -36,7 +37,7 @@ class Embedded:
     def create_topic(self, name: str) -> None:
         """One partition, on all three brokers."""
         new = NewTopic(name, 1, 3, config={"min.insync.replicas": "2"})
-        self.admin.create_topics([new])[name].result(20)
+        create_new(self.admin, new)
 
     def leader_of(self, topic: str) -> int:
         deadline = time.monotonic() + START_S_MAX

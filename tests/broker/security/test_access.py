@@ -38,6 +38,7 @@ from lossless.engines.local.in_process import InProcessCluster
 from lossless.engines.waiting import wait_until
 from lossless.jars import jars
 from lossless.jars.java import java
+from topics import create_new
 
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.BROKER
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
@@ -106,8 +107,7 @@ class Access:
         )
 
     def topic(self, name: str, *values: str) -> str:
-        created = self.admin.create_topics([NewTopic(name, 1, 2)])
-        result(created)
+        create_new(self.admin, NewTopic(name, 1, 2))
         if values:
             assert sent(self.root, name, *values) == [None for _ in values]
         return name

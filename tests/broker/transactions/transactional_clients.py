@@ -21,7 +21,7 @@ from lossless.core.messages import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from lossless.engines.local.cluster import LocalCluster
 from lossless.engines.waiting import wait_until
 from lossless.errors import BadInput
-from topics import read_all
+from topics import create_new, read_all
 
 TIMEOUT_S = 60.0
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
@@ -58,7 +58,7 @@ class Clients:
         else:
             partitions = len(assignment)
             new = NewTopic(name, partitions, replica_assignment=assignment)
-        self.admin.create_topics([new])[name].result(TIMEOUT_S)
+        create_new(self.admin, new)
         expected = set(range(partitions))
         assert wait_until(lambda: self._leads(name) == expected, timeout_s=TIMEOUT_S)
         return name

@@ -24,6 +24,7 @@ from lossless.engines.local.planned import PlannedCluster
 from lossless.errors import BadInput
 from lossless.verifier.anomaly import Kind
 from lossless.verifier.history import History
+from topics import create_new
 
 SKIPPED = (Kind.UNSEEN, Kind.UNPROCESSED)
 ROUNDS = 3  # of joining and leaving
@@ -395,7 +396,7 @@ def _create(kafka: PlannedCluster, name: str, replicas: list[int]) -> None:
 
     admin = AdminClient({"bootstrap.servers": reachable(kafka)})
     new = NewTopic(name, 1, replica_assignment=[replicas])
-    admin.create_topics([new])[name].result(60)
+    create_new(admin, new)
     until(lambda: kafka.in_sync_replicas(name, 0) == sorted(replicas), f"{name} in sync")
 
 

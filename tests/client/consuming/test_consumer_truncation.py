@@ -16,6 +16,7 @@ import lossless
 from lossless.client.consuming import Consumer
 from lossless.client.errors import LogTruncated
 from lossless.engines.local.planned import PlannedCluster
+from topics import create_new
 
 QUICK = {
     "topic.metadata.refresh.interval.ms": 200,
@@ -50,7 +51,7 @@ def log(replicated: PlannedCluster) -> Iterator[Kafka]:
         config={"unclean.leader.election.enable": "true", "min.insync.replicas": "1"},
     )
     admin = AdminClient({"bootstrap.servers": kafka.servers})
-    admin.create_topics([new])[name].result(30)
+    create_new(admin, new)
     eventually(lambda: replicated.in_sync_replicas(name, 0) == [2, 3])
     kafka.fill(KEPT)
     yield kafka

@@ -23,6 +23,7 @@ from lossless.client.producing import reporting
 from lossless.client.producing.producer import Producer
 from lossless.engines import cluster
 from lossless.engines.waiting import wait_until
+from topics import create_new
 
 PATIENCE_S = 30
 CONFIG = {
@@ -56,8 +57,7 @@ class Guarded:
         }
 
     def create(self, topic: str) -> None:
-        admin = AdminClient(self.login("admin"))
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_S)
+        create_new(AdminClient(self.login("admin")), NewTopic(topic, 1, 1))
 
     def allow(self, topic: str, operation: AclOperation) -> None:
         admin = AdminClient(self.login("admin"))

@@ -14,7 +14,7 @@ from lossless.client.producing.producer import Producer
 from lossless.client.producing.spool import Spool
 from lossless.engines.local.planned import PlannedCluster
 from lossless.engines.waiting import wait_until
-from topics import read_all
+from topics import create_new, read_all
 
 PATIENCE_S = 60
 DEAD = 3  # the broker, and the only one that has partition 2
@@ -34,7 +34,7 @@ def spread(kafka: PlannedCluster) -> str:
     name = f"spread-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     new = NewTopic(name, 3, replica_assignment=[[1], [2], [3]])
-    admin.create_topics([new])[name].result(PATIENCE_S)
+    create_new(admin, new)
     return name
 
 

@@ -43,6 +43,7 @@ from lossless.verifier.history import Acknowledged, Failed, History, Processed, 
 from lossless.verifier.sets import Sets
 from lossless.verifier.verdict import judge
 from postgres_server import PostgresServer
+from topics import create_new
 
 DURATION_S = float(os.environ.get("LOSSLESS_CLIENT_SOAK_S", "180"))
 TOPIC = "soaked"
@@ -261,7 +262,7 @@ def soaking(kafka: PlannedCluster, server: PostgresServer, folder: Path) -> Iter
     soak.ask("CREATE TABLE stored (topic text, part int, off bigint, value text)")
     admin = AdminClient({"bootstrap.servers": reachable(kafka)})
     new = NewTopic(TOPIC, PARTITIONS, replication_factor=3, config={"min.insync.replicas": "2"})
-    admin.create_topics([new])[TOPIC].result(60)
+    create_new(admin, new)
     with ExitStack() as stack:
         stack.callback(soak.close)  # whatever happens
         yield soak
