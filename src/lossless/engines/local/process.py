@@ -14,14 +14,14 @@ import psutil
 from lossless.engines.waiting import wait_until
 
 # A pid is used again one day; never within this time of the first start. Not zero, because the
-# system computes start times from the clock, which may be corrected.
+# system tells when it booted to the second, and may round it otherwise from one time to the next.
 _SAME_START_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     pid: int
-    started: float
+    started_s: float  # after the machine booted: what the clock shows moves when it slept
 
 
 # Processes that this program started. They must be waited for, or they stay behind as zombies.
@@ -62,7 +62,7 @@ def start(command: Sequence[str], folder: Path) -> Identity:
         )
     _children[child.pid] = child
     try:
-        return Identity(pid=child.pid, started=psutil.Process(child.pid).create_time())
+        return Identity(pid=child.pid, started_s=_started_s(psutil.Process(child.pid)))
     except BaseException:
         child.kill()
         child.wait()
@@ -143,10 +143,15 @@ def _process(identity: Identity | None) -> psutil.Process | None:
         return None
     try:
         process = psutil.Process(identity.pid)
-        same = abs(process.create_time() - identity.started) < _SAME_START_S
+        same = abs(_started_s(process) - identity.started_s) < _SAME_START_S
     except psutil.NoSuchProcess:
         return None
     return process if same else None
+
+
+def _started_s(process: psutil.Process) -> float:
+    booted = psutil.boot_time()
+    return process.create_time() - booted
 
 
 def _escaped(value: str) -> str:
