@@ -166,6 +166,8 @@ class Broker:
         return self._after(now_ms, self.quorum.on_start(now_ms))
 
     def on_request(self, source: int, token: Token, request: Any, now_ms: int) -> Effects:
+        if self._standing.phase is Phase.STOPPED:
+            return NOTHING
         serving = self._serving
         if isinstance(request, Produce):
             if not self.coordination.holds(token, request, now_ms):  # else it will be released
@@ -184,6 +186,8 @@ class Broker:
         return self._after(now_ms)
 
     def on_answer(self, source: int, request: Any, answer: Any, now_ms: int) -> Effects:
+        if self._standing.phase is Phase.STOPPED:
+            return NOTHING
         if isinstance(request, Fetch):
             self._on_fetched(source, request, answer, now_ms)
             return self._after(now_ms)
@@ -211,6 +215,8 @@ class Broker:
         return self._after(now_ms)
 
     def on_timer(self, now_ms: int) -> Effects:
+        if self._standing.phase is Phase.STOPPED:
+            return NOTHING
         self._serving.expire(now_ms)
         self._serving.replies += self.producer_ids.expire(now_ms)
         self.coordination.on_timer(now_ms)
@@ -262,6 +268,8 @@ class Broker:
             if quorum is not None:
                 self._deferred.append(quorum)
             return NOTHING
+        if self._standing.phase is Phase.STOPPED:
+            return self._last_words()
         self._apply_metadata(now_ms)
         coordination = self.coordination
         if coordination.released:
@@ -293,9 +301,13 @@ class Broker:
             return Effects(tuple(send), tuple(reply), (), wake_ms)
         return Effects((*send, *quorum.send), (*reply, *quorum.reply), quorum.flush, wake_ms)
 
-    def _wake_ms(self, now_ms: int) -> int | None:
-        if self.phase is Phase.STOPPED:
-            return None
+    def _last_words(self) -> Effects:
+        """The logs say that they were closed: what is written is answered, and nothing is any more.
+        It would be in no snapshot, and a loss of power could take it unnoticed."""
+        replies, self._serving.replies = self._serving.replies, []
+        return Effects(reply=tuple(replies))
+
+    def _wake_ms(self, now_ms: int) -> int:
         ids = self.producer_ids
         wake_ms = min(self._tick_ms, self._checkpoint_ms, self._tidy_ms)
         for other_ms in (
@@ -453,7 +465,7 @@ class Broker:
 
     def _ask_controller(self, now_ms: int) -> None:
         controller = self.quorum.leader
-        if controller is None or self.phase is Phase.STOPPED:
+        if controller is None:
             return
         ids = self.producer_ids
         if self._standing.turn_to(controller, now_ms):
@@ -509,8 +521,6 @@ class Broker:
     # Following
 
     def _ask_leaders(self, now_ms: int) -> None:
-        if self.phase is Phase.STOPPED:
-            return
         for leader, replicas in self._followed.items():
             if leader not in self._fetching and self._fetch_ms.get(leader, 0) <= now_ms:
                 self._fetching.add(leader)

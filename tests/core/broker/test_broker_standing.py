@@ -12,10 +12,10 @@ from brokers import (
     stop,
 )
 from instant_host import Host
-from machines import PARTITION, values
+from machines import PARTITION, records, values
 
 from lossless.core.broker import NODE, Broker
-from lossless.core.machine import Effects
+from lossless.core.machine import NOTHING, Effects
 from lossless.core.messages import (
     AlterConfig,
     BrokerHeartbeat,
@@ -24,6 +24,9 @@ from lossless.core.messages import (
     BrokerRegistrationAnswer,
     DeleteTopic,
     Error,
+    Fetch,
+    FetchPartition,
+    Produce,
 )
 from lossless.core.metadata import MIN_ISR
 from lossless.core.quorum_messages import BeginQuorumEpoch, Vote
@@ -264,6 +267,15 @@ def test_what_a_former_controller_answers_late_is_not_heard() -> None:
 # Stopping
 
 
+def written(host: Host, node: int) -> dict[str, dict[str, bytes]]:
+    """Everything that a node has stored."""
+    return {
+        name: {file: store.read(file, 0, store.size(file)) for file in store.names()}
+        for (owner, name), store in host.stores.items()
+        if owner == node
+    }
+
+
 def test_a_broker_that_stops_hands_over_and_says_so_when_it_is_back(two: Host) -> None:
     """B7: nothing is lost, and it stays eligible."""
     two.ask(100, AlterConfig("orders", MIN_ISR, "2"))
@@ -294,6 +306,51 @@ def test_a_broker_that_no_controller_answers_closes_what_it_leads(two: Host) -> 
     two.start(1)
     two.wait(2 * SESSION_MS)  # it did not say that it stops, and may be alive
     assert values(two.replica(1, PARTITION).log) == [b"a"]
+
+
+def test_a_broker_that_has_closed_writes_nothing_more(two: Host) -> None:
+    """It would be in no snapshot, nor flushed, and the logs are marked as clean."""
+    assert error_of(produce(two, b"a")) is Error.NONE
+    fetch = Fetch(1, two.broker(1).broker_epoch, 500, 1, (FetchPartition(PARTITION, 1),))
+    two.do(1, Broker.close)
+    broker, before = two.broker(1), written(two, 1)
+    late = Produce(1, 1_000, ((PARTITION, records(b"late")),))
+    assert broker.on_request(-1, "late", late, two.now_ms) == NOTHING
+    assert broker.on_answer(2, fetch, None, two.now_ms) == NOTHING
+    assert broker.on_timer(two.now_ms + 1_000_000) == NOTHING
+    assert written(two, 1) == before
+
+
+def close_and_produce(host: Host, *, late: bool) -> list[Error]:
+    """Both in one turn; what a producer is told, and then the power is cut."""
+    request = Produce(1, 1_000, ((PARTITION, records(b"a")),))
+    told: list[Error] = []
+
+    def turn(broker: Broker, now_ms: int) -> Effects:
+        broker.defer()
+        if late:
+            broker.close(now_ms)
+        broker.on_request(-1, "a", request, now_ms)
+        if not late:
+            broker.close(now_ms)
+        told.extend(error_of(answer) for _, answer in broker.settle(now_ms).reply)
+        return NOTHING
+
+    host.do(1, turn)
+    host.lose_power(1)
+    host.start(1)
+    host.wait(2 * SESSION_MS)  # it did not say that it stops, and may be alive
+    return told
+
+
+def test_what_was_written_just_before_a_broker_closed_is_answered_and_kept(alone: Host) -> None:
+    assert close_and_produce(alone, late=False) == [Error.NONE]
+    assert values(alone.replica(1, PARTITION).log) == [b"a"]
+
+
+def test_what_comes_after_a_broker_closed_is_neither_written_nor_answered(alone: Host) -> None:
+    assert close_and_produce(alone, late=True) == []
+    assert values(alone.replica(1, PARTITION).log) == []
 
 
 def test_a_broker_that_was_never_let_in_leaves_word_of_its_last_stop(two: Host) -> None:
