@@ -19,11 +19,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from lossless.engines.waiting import wait_until
 
 
-def create_new(admin: AdminClient, new: NewTopic, *, timeout_s: float = 60) -> None:
+def create_new(admin: AdminClient, new: NewTopic) -> None:
     """One whose name nobody else has. It may exist already: when a controller resigns after it has
     written it, its successor is asked once more (so it is in Apache Kafka)."""
     try:
-        admin.create_topics([new])[new.topic].result(timeout_s)
+        admin.create_topics([new])[new.topic].result()  # the client itself gives up in time
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise

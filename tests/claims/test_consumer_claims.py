@@ -530,13 +530,9 @@ def test_a_reader_past_a_truncation_is_told_or_goes_back_silently(
         led_by(kafka, topic, 2, 3)
         after = writing.producer("p2", acks="all").stored(topic, 5)
 
-        def told() -> bool:
-            polled()
-            stopped, silent = readers.values()
-            return bool(stopped.errors) and (0, after[-1]) in silent.read
-
-        until(told, "one is told, the other has gone back")
         stopped, silent = readers.values()
+        until(lambda: any(polled()) and bool(stopped.errors), "one is told")
+        until(lambda: any(polled()) and (0, after[-1]) in silent.read, "the other has gone back")
         (error,) = stopped.errors
         assert error.code() == KafkaError._AUTO_OFFSET_RESET
         assert "truncation detected at offset 6" in error.str()

@@ -202,7 +202,7 @@ def test_giving_up_is_a_decision_and_whatever_is_decided_nothing_is_lost_silentl
         parks.told()
         assert not waits.failed()
         assert not parks.failed()
-        assert parks.producer.metrics.parked == 0
+        until(lambda: parks.producer.metrics.parked == 0, "nothing parked any more")
     _note_failed(giving_up, "raise", f"{topics[2]}-0", "raise-unnoticed")
     return {
         "patient": patient.history(),
