@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -110,6 +111,28 @@ def test_an_answer_nobody_asked_for_ends_the_connection() -> None:
         return heard, transport.is_aborted
 
     assert asyncio.run(hear()) == ([], True)
+
+
+def test_who_asks_while_a_connection_is_lost_that_was_only_just_opened_is_told() -> None:
+    heard: list[Any] = []
+
+    async def lose(made: Callable[[], asyncio.BaseProtocol], _address: Any) -> None:
+        link = made()
+        assert isinstance(link, Link)
+        link.connection_made(_Transport())
+        link.connection_lost(None)
+        link.ask(Outgoing(3, 12, True, b"", lambda frame, at: frame[at:]), heard.append)
+
+    async def ask() -> None:
+        link = Link(lambda: ("127.0.0.1", 1), "a test", lose)
+        link.ask(Outgoing(3, 12, True, b"", lambda frame, at: frame[at:]), heard.append)
+        async with asyncio.timeout(10):
+            while len(heard) < 2:
+                await asyncio.sleep(0)
+        link.close()
+
+    asyncio.run(ask())
+    assert heard == [None, None]
 
 
 class _Hears:

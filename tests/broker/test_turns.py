@@ -11,7 +11,7 @@ import pytest
 
 from lossless.broker.host import Clock, Host
 from lossless.broker.loop import new_event_loop
-from lossless.core.machine import NOTHING, Effects, Token
+from lossless.core.machine import NOTHING, Effects, Reply, Token
 from lossless.engines import cluster
 
 
@@ -73,6 +73,55 @@ def test_what_others_send_when_they_are_let_run_first_is_of_the_same_turn() -> N
 
     with here, there, asyncio.Runner(loop_factory=new_event_loop) as runner:
         assert runner.run(run()) == ["several", "first", "second", "settled"]
+
+
+class _Mistaken(_Machine):
+    """Has a mistake in what it does with some requests."""
+
+    def on_request(self, _source: int, token: Token, request: Any, now_ms: int) -> Effects:
+        if request == "what nobody thought of":
+            raise KeyError(request)
+        return Effects(reply=(Reply(token, request),), wake_ms=now_ms)
+
+    def on_timer(self, _now_ms: int) -> Effects:
+        self.told.append("time")
+        return NOTHING
+
+    def settle(self, _now_ms: int) -> Effects:
+        return NOTHING
+
+
+@pytest.mark.parametrize("odd", ["what nobody thought of", "what cannot be said"])
+def test_a_mistake_in_one_request_leaves_nobody_waiting(
+    odd: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[tuple[str, Any]] = []
+
+    def said(answer: Any) -> None:
+        if answer == "what cannot be said":
+            raise ValueError(answer)
+        heard.append(("odd", answer))
+
+    async def run() -> list[str]:
+        machine = _Mistaken()
+        host = Host(
+            machine,
+            clock=Clock(),
+            send=lambda *_: None,
+            logs=lambda _: pytest.fail("nothing is flushed"),
+            on_failure=_fail,
+        )
+        host.request(1, said, odd)
+        host.request(1, lambda answer: heard.append(("plain", answer)), "as ever")
+        async with asyncio.timeout(10):
+            while "time" not in machine.told:  # what else followed from it is done
+                await asyncio.sleep(0)
+        return machine.told
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(run())
+    assert heard == [("odd", None), ("plain", "as ever")]
+    assert "Error" in caplog.text
 
 
 def test_a_broker_does_not_interrupt_whoever_runs() -> None:

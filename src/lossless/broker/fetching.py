@@ -149,8 +149,11 @@ class Fetching:
         asked: list[Asked],
         settled: dict[Any, Told],
         read_committed: bool,
-        answer: FetchAnswer,
+        answer: FetchAnswer | None,
     ) -> None:
+        if answer is None:
+            slot.connection.close()
+            return
         session, partitions = opened.session, answer.partitions
         session_id = NO_SESSION if session is None else session.id
         keys: dict[TopicPartition, TopicKey] = {one.partition.partition: one.topic for one in asked}
@@ -174,8 +177,11 @@ class Fetching:
         header: Header,
         topic_ids: Mapping[str, bytes],
         read_committed: bool,
-        answer: FetchAnswer,
+        answer: FetchAnswer | None,
     ) -> None:
+        if answer is None:
+            slot.connection.close()
+            return
         partitions = answer.partitions
         if _is_well(partitions):
             self._tell_well(slot, header, NO_SESSION, partitions, read_committed)

@@ -1,7 +1,7 @@
 """The host of one machine: tells it what happens, and does what it asks for.
 
     effects.send     to another node, by its link; what comes back, or None, is `on_answer`
-    effects.reply    whoever asked is a function that takes the answer
+    effects.reply    whoever asked is a function that takes the answer, or None: there is none
     effects.flush    on disk when `on_flushed` is called; several requests for it become one
     effects.wake_ms  `on_timer` then; a call that comes too early does no harm
 
@@ -127,8 +127,11 @@ class Host:
         except Exception as error:
             if handler != self.machine.on_request:
                 self._on_failure(error)
-            # A request that we did not expect: it is not answered, and everybody else is.
+            # A request that we did not expect: whoever asked is not left to wait for an answer,
+            # and everybody else gets theirs.
             _logger.exception("%s", getattr(handler, "__qualname__", handler))
+            _, token, _ = arguments
+            token(None)
         else:
             if effects is not NOTHING:
                 self._run(effects, now_ms)
@@ -153,7 +156,11 @@ class Host:
         for to, request in effects.send:
             self._send(to, request, partial(self._on_answer, to, request))
         for token, answer in effects.reply:
-            token(answer)
+            try:
+                token(answer)
+            except Exception:  # it cannot be put into words; what else is to be done is done
+                _logger.exception("an answer: %s", type(answer).__name__)
+                token(None)
         for log in effects.flush:
             if not self._to_flush:
                 self._loop.call_soon(self._flush)

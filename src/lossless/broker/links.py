@@ -96,6 +96,8 @@ class Link(asyncio.BufferedProtocol):
             self._fail()
         else:
             self._opening = None
+            if self._transport is None:  # lost before this was heard: who asked since is told too
+                self._fail()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name

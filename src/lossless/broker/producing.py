@@ -43,8 +43,11 @@ class Producing:
         self._broker.host.request(CLIENT, token, request)
 
     def _produced(
-        self, slot: Slot, header: Header, unknown: Sequence[Any], answer: ProduceAnswer
+        self, slot: Slot, header: Header, unknown: Sequence[Any], answer: ProduceAnswer | None
     ) -> None:
+        if answer is None:
+            slot.connection.close()
+            return
         topics = self._broker.image.topics
         partitions = answer.partitions
         refused = [produced.partition for produced in partitions if produced.error]

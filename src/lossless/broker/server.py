@@ -306,9 +306,13 @@ def encoded(header: Header, fields: Fields) -> bytes:
 
 
 def filling(slot: Slot, header: Header, told: Callable[[Any], Fields]) -> Callable[[Any], None]:
-    """A token: what the machine answers becomes the answer's frame."""
+    """A token: what the machine answers becomes the answer's frame. Who is not answered at all
+    (None) loses the connection, and asks again."""
     return partial(_fill, slot, header, told)
 
 
 def _fill(slot: Slot, header: Header, told: Callable[[Any], Fields], answer: Any) -> None:
-    slot.fill([encoded(header, told(answer))])
+    if answer is None:
+        slot.connection.close()
+    else:
+        slot.fill([encoded(header, told(answer))])
