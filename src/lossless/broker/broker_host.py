@@ -155,9 +155,9 @@ class BrokerHost:
         self.servers[0].spawn(self._open())
 
     async def _open(self) -> None:
-        """Clients are let in once this broker knows what the cluster has agreed on. Before that it
-        would tell them that their topics do not exist."""
-        while not self.machine.knows_itself:
+        """Clients are let in once this broker knows what the cluster has agreed on, itself included.
+        Before that it would tell them that their topics do not exist, or that no broker does."""
+        while not self.machine.may_be_asked:
             await asyncio.sleep(OPEN_EVERY_S)
         for server in self.servers:
             await server.open()

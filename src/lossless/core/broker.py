@@ -385,6 +385,12 @@ class Broker:
         known = self.image.brokers.get(self.broker)
         return known is not None and known.epoch == self.broker_epoch
 
+    @property
+    def may_be_asked(self) -> bool:
+        """Whether clients are to be let in. While all brokers are fenced there is none to tell of,
+        and librdkafka forgets every broker it knew when it is told of none."""
+        return self.knows_itself and not self.image.brokers[self.broker].fenced
+
     def _apply_state(self, partition: TopicPartition, now_ms: int) -> None:
         state = self.image.partitions.get(partition)
         replica = self.replicas.get(partition)

@@ -68,6 +68,23 @@ def test_a_fenced_broker_says_at_once_that_it_knows_more() -> None:
     assert min(news) > max(before)
 
 
+def test_clients_are_let_in_when_the_broker_that_they_ask_is_one_that_it_tells_of() -> None:
+    host = Host()
+    host.instead[BrokerHeartbeat] = lambda _: BrokerHeartbeatAnswer(Error.NONE, is_fenced=True)
+    host.start(1)
+    assert host.broker(1).knows_itself
+    assert not host.broker(1).may_be_asked
+    host.instead.clear()
+    host.wait(100)
+    assert host.broker(1).may_be_asked
+    host.kill(1)
+    host.instead[BrokerHeartbeat] = lambda _: BrokerHeartbeatAnswer(Error.NONE, is_fenced=True)
+    host.start(1)
+    host.wait(2 * SESSION_MS)
+    assert host.broker(1).phase is Phase.FENCED  # what it was before it died does not count
+    assert not host.broker(1).may_be_asked
+
+
 def test_heartbeats_keep_a_broker_running(two: Host) -> None:
     two.wait(5 * SESSION_MS)
     assert {two.broker(broker).phase for broker in (1, 2)} == {Phase.RUNNING}
