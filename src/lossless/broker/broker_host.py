@@ -155,7 +155,7 @@ class BrokerHost:
         self.servers[0].spawn(self._open())
 
     async def _open(self) -> None:
-        """Clients are let in once this broker knows what the cluster has agreed on, itself included.
+        """Clients are let in once this broker knows what the cluster has agreed on, and is of it.
         Before that it would tell them that their topics do not exist, or that no broker does."""
         while not self.machine.may_be_asked:
             await asyncio.sleep(OPEN_EVERY_S)

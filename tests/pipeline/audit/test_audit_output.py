@@ -73,8 +73,8 @@ def damaged(world: World) -> AuditReport:
     return report_of(world)
 
 
-def terminal(report: AuditReport) -> str:
-    console = Console(file=io.StringIO(), width=200)
+def terminal(report: AuditReport, columns: int = 200) -> str:
+    console = Console(file=io.StringIO(), width=columns, soft_wrap=True)
     for part in render(report):
         console.print(part)
     output = console.file
@@ -133,6 +133,26 @@ def test_many_buckets_are_added_up_into_a_readable_number(damaged: AuditReport) 
     assert sum(b.logged for b in few) == sum(b.logged for b in many)
     shown = terminal(replace(damaged, buckets=many, bucket_ms=1_000))
     assert "by 25s" in shown
+
+
+def test_no_figure_is_cut_off_where_the_terminal_is_narrow(damaged: AuditReport) -> None:
+    large = replace(damaged.total, logged=123_456_789, stored=987_654_321, in_flight=1, explained=1)
+    report = replace(damaged, total=large, buckets=[large], findings=[])
+    narrow, wide = (terminal(report, columns).splitlines() for columns in (40, 200))
+    assert narrow == wide
+    assert "…" not in "".join(narrow)
+    assert any("123456789" in line and "987654321" in line for line in narrow)
+
+
+def test_what_is_nothing_as_expected_takes_no_column(damaged: AuditReport) -> None:
+    headers = terminal(damaged).splitlines()[1].split(maxsplit=3)[3].split()
+    assert headers == ["acknowledged", "logged", "stored", "lost", "duplicated"]
+    unreported = terminal(replace(damaged, reported=Reported.NO)).splitlines()[1]
+    assert "acknowledged" not in unreported
+    everything = replace(damaged.total, filtered=1, dead=1, in_flight=1, explained=1, unexpected=1)
+    header = terminal(replace(damaged, total=everything)).splitlines()[1]
+    for name in ("filtered", "dead", "in flight", "explained", "unexpected"):
+        assert name in header
 
 
 def test_many_findings_are_cut_short_in_the_terminal_and_complete_in_json(

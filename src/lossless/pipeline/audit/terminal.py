@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
@@ -46,36 +47,54 @@ def _balance(report: AuditReport) -> Table:
     lines = coalesce(report.buckets, LINES_MAX)
     timed = [line for line in report.buckets if line.start_ms is not None]
     together = -(-len(timed) // LINES_MAX) if len(timed) > LINES_MAX else 1
-    unexpected = bool(report.total.unexpected)
     table = Table(
         box=None, pad_edge=False, header_style="bold", footer_style="bold", show_footer=True
     )
     title = f"by {width(report.bucket_ms * together)}, UTC"
+    labels = [bucket_label(line, report.bucket_ms) for line in lines]
     table.add_column(title, footer="total", no_wrap=True)
-    cells = _cells(report, report.total, unexpected)
-    headers = ["acknowledged", "logged", "stored", "filtered", "dead", "in flight", "explained"]
-    headers += [lost_word(report), "duplicated", *(["unexpected"] if unexpected else []), ""]
-    for header, footer in zip(headers, cells, strict=True):
+    widths = [_width([title, "total", *labels])]
+    columns = _columns(report)
+    for header, cell in columns.items():
+        footer = cell(report.total)
         table.add_column(header, footer=footer, justify="right", no_wrap=True)
-    for line in lines:
-        table.add_row(bucket_label(line, report.bucket_ms), *_cells(report, line, unexpected))
+        widths.append(_width([header, footer, *map(cell, lines)]))
+    for label, line in zip(labels, lines, strict=True):
+        table.add_row(label, *(cell(line) for cell in columns.values()))
+    # Where the terminal is narrower, lines are broken: a figure that is cut off is another one.
+    table.width = sum(widths) + 2 * len(columns)
     return table
 
 
-def _cells(report: AuditReport, line: Bucket, unexpected: bool) -> list[str]:
-    def bad(count: int) -> str:
-        return f"[bold red]{count}[/]" if count else "0"
+def _width(cells: Iterable[str]) -> int:
+    return max(cell_len(Text.from_markup(cell).plain) for cell in cells)
 
-    if report.reported is Reported.NO:
-        acknowledged = "not reported"
-    else:
-        acknowledged = str(line.acknowledged if line.acknowledged is not None else 0)
-    cells = [acknowledged]
-    cells += [str(n) for n in (line.logged, line.stored, line.filtered, line.dead)]
-    cells += [str(line.in_flight), str(line.explained), bad(line.lost), bad(line.duplicated)]
-    cells += [bad(line.unexpected)] if unexpected else []
-    cells.append("[green]✓[/]" if line.balanced else "[bold red]✗[/]")
-    return cells
+
+def _columns(report: AuditReport) -> dict[str, Callable[[Bucket], str]]:
+    """By their headers. What is expected to be nothing, and is, has none."""
+    total = report.total
+    candidates: list[tuple[str, bool, Callable[[Bucket], str]]] = [
+        (
+            "acknowledged",
+            report.reported is not Reported.NO,
+            lambda line: str(line.acknowledged or 0),
+        ),
+        ("logged", True, lambda line: str(line.logged)),
+        ("stored", True, lambda line: str(line.stored)),
+        ("filtered", total.filtered > 0, lambda line: str(line.filtered)),
+        ("dead", total.dead > 0, lambda line: str(line.dead)),
+        ("in flight", total.in_flight > 0, lambda line: str(line.in_flight)),
+        ("explained", total.explained > 0, lambda line: str(line.explained)),
+        (lost_word(report), True, lambda line: _bad(line.lost)),
+        ("duplicated", True, lambda line: _bad(line.duplicated)),
+        ("unexpected", total.unexpected > 0, lambda line: _bad(line.unexpected)),
+        ("", True, lambda line: "[green]✓[/]" if line.balanced else "[bold red]✗[/]"),
+    ]
+    return {header: cell for header, is_shown, cell in candidates if is_shown}
+
+
+def _bad(count: int) -> str:
+    return f"[bold red]{count}[/]" if count else "0"
 
 
 def _findings(report: AuditReport) -> Table:
