@@ -144,7 +144,8 @@ def _start_nodes(
         software.write_files(place)
     report("preparing the data folders")
     _format(plan, folder, command, tails)
-    report(f"starting {len(plan.nodes)} processes")
+    count = len(plan.nodes)
+    report(f"starting {count} process{'' if count == 1 else 'es'}")
     state = State(plan=plan)
     for node in plan.nodes:
         with uninterrupted():
