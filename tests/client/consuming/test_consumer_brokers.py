@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Message
-from consumed import Kafka, Seen, eventually, number, running
+from confluent_kafka import Message, TopicPartition
+from consumed import Kafka, Running, Seen, eventually, number, running
 
 import lossless
 from lossless.client.consuming import Consumer
 from lossless.client.producing.producer import Producer
+from lossless.client.stores import SqliteStore
 from lossless.engines.local.planned import PlannedCluster
 from lossless.errors import BadInput
 
@@ -74,6 +75,39 @@ def test_close_ends_without_brokers(kafka: Kafka, broker: PlannedCluster) -> Non
     closing.start()
     closing.join(25)
     assert not closing.is_alive()
+
+
+def test_close_ends_when_partitions_are_begun_and_no_broker_says_where(
+    kafka: Kafka, broker: PlannedCluster, tmp_path: Path
+) -> None:
+    kafka.make_topic()
+    is_away = threading.Event()
+
+    class Store(SqliteStore):
+        """The last to be asked before the brokers are."""
+
+        def claim(
+            self, group: str, partitions: Iterable[tuple[str, int]]
+        ) -> dict[TopicPartition, int | None]:
+            claimed = super().claim(group, partitions)
+            broker.kill(1)
+            is_away.set()
+            return claimed
+
+    with Store(str(tmp_path / "store.db")) as store:
+        settings = {"socket.timeout.ms": 1000}
+        consumer = kafka.consumer(store=store, drain_timeout_s=0.5, settings=settings)
+        run = Running(consumer, Seen())
+        assert is_away.wait(30)
+        closing = threading.Thread(target=consumer.close)
+        closing.start()
+        closing.join(25)
+        assert not closing.is_alive()
+        run.join()
+        assert run.failure is None
+        broker.restart(1)
+        (position,) = store.ledger(kafka.group).values()
+        assert position.owner is None  # what was claimed is given back
 
 
 CONTRACT = """

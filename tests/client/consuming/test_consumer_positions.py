@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, cast
 
 import pytest
@@ -157,6 +158,7 @@ def test_an_offset_beyond_the_end_is_truncation_if_records_were_read_up_to_there
         group="g",
         store=None,
         timeout_s=1,
+        closing=threading.Event(),
     )
     error = KafkaError(KafkaError._AUTO_OFFSET_RESET, "Broker: Offset out of range")
     told = Message(topic="orders", partition=0, offset=9, error=error)

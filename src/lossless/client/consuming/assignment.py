@@ -27,7 +27,7 @@ from lossless.client.consuming.interfaces import (
     place_of,
     shown,
 )
-from lossless.client.consuming.positions import Positions, Start
+from lossless.client.consuming.positions import Leaving, Positions, Start
 from lossless.client.consuming.settings import ConsumerOptions
 from lossless.client.consuming.waiting_keys import WaitingKeys
 from lossless.client.metrics import ConsumerMetrics
@@ -97,6 +97,10 @@ class Assignment:
             self._resume(self._left_paused & _places(begun))
             self._unchecked.update({_place(p): p for p in begun if has_epoch(p)})
             self.apply_pauses()
+        except Leaving:
+            if self._store is not None:
+                self._store.release(_places(partitions))
+            self._assign([])
         except BaseException as error:
             self._fail(error)
 

@@ -28,7 +28,7 @@ from lossless.client.classification import error_from, kind_of
 from lossless.client.consuming.assignment import Assignment
 from lossless.client.consuming.committing import ZOMBIE, Committer
 from lossless.client.consuming.interfaces import Place, Work, place_of
-from lossless.client.consuming.positions import Positions
+from lossless.client.consuming.positions import Leaving, Positions
 from lossless.client.consuming.settings import ConsumerOptions, ConsumerSettings
 from lossless.client.consuming.waiting_keys import WaitingKeys
 from lossless.client.errors import Kind
@@ -93,6 +93,7 @@ class Poller:
                 group=settings.group,
                 store=store,
                 timeout_s=settings.max_poll_interval_s / 2,
+                closing=self._closing,
             ),
             options,
             metrics,
@@ -156,6 +157,8 @@ class Poller:
             )
             while not self._closing.is_set() and self._failure is None:
                 self._step(consumer)
+        except Leaving:
+            logger.info("closing: where to go on is not asked for any more")
         except BaseException as error:
             self._fail(error)
         try:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,10 @@ ASK_AGAIN_S = 0.2
 _BROKER_END = re.compile(r"broker end offset is (-?\d+)")
 
 
+class Leaving(Exception):
+    """Nobody is to wait for an answer any more: the member closes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """Where one partition begins."""
@@ -62,7 +67,8 @@ class Start:
 
 
 class Positions:
-    """Asked in the poll thread only."""
+    """Asked in the poll thread only. Whoever does not answer is asked again, until the time is up,
+    or the consumer is `closing` (Leaving)."""
 
     def __init__(
         self,
@@ -73,6 +79,7 @@ class Positions:
         group: str,
         store: Store | None,
         timeout_s: float,
+        closing: threading.Event,
     ) -> None:
         self._consumer = consumer
         self._options = options
@@ -80,6 +87,7 @@ class Positions:
         self._group = group
         self._store = store
         self._timeout_s = timeout_s
+        self._closing = closing
 
     def starts(self, partitions: Sequence[TopicPartition]) -> list[Start]:
         """For partitions that were just assigned. NoCommittedOffset when the policy is to stop."""
@@ -100,7 +108,7 @@ class Positions:
                 if time.monotonic() >= deadline:
                     raise
                 logger.warning("%s; asked again", error.what)
-            time.sleep(ASK_AGAIN_S)
+            self._pause()
 
     def _start_stored(self, committed: TopicPartition, stored: Mapping[Place, int | None]) -> Start:
         """By the store alone: what is committed in Kafka says nothing about what is in there."""
@@ -234,4 +242,8 @@ class Positions:
                 f"{what} could not be read for {self._timeout_s:.0f} s: {error.str()}",
                 hint="are the brokers there, and may this client read the group?",
             )
-        time.sleep(ASK_AGAIN_S)
+        self._pause()
+
+    def _pause(self) -> None:
+        if self._closing.wait(ASK_AGAIN_S):
+            raise Leaving
