@@ -110,8 +110,20 @@ def test_partitions_that_cannot_be_are_refused(
     assert (decision.records, decision.answer.error) == ((), error)
 
 
+def test_a_topic_that_is_made_while_a_broker_is_away_has_a_replica_there(three: Cluster) -> None:
+    three.fence(1)
+    assert create(three, CreateTopic("payments", 2, 3)).error is Error.NONE
+    made = [three.image.partitions[TopicPartition("payments", number)] for number in (0, 1)]
+    assert made == [PartitionState((2, 3, 1), (2, 3), 2), PartitionState((3, 2, 1), (3, 2), 3)]
+    assert add(three, CreatePartitions("orders", 3)).error is Error.NONE
+    assert 1 not in three.state(2).isr
+
+
 def test_partitions_without_enough_brokers_are_refused(three: Cluster) -> None:
-    three.fence(1, 2)
+    three.beat(3, want_shut_down=True)  # it is about to go, and nothing new is put there
+    answer = create(three, CreateTopic("payments", 1, 3))
+    assert answer.error is Error.INVALID_REPLICATION_FACTOR
+    three.fence(1, 2, 3)
     answer = add(three, CreatePartitions("orders", 3))
     assert answer.error is Error.INVALID_REPLICATION_FACTOR
     assert TopicPartition("orders", 2) not in three.image.partitions

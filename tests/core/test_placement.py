@@ -52,6 +52,23 @@ def test_one_broker_has_everything() -> None:
     assert place({7: None}, 3, 1) == ((7,), (7,), (7,))
 
 
+def test_who_is_away_leads_nothing_and_comes_last() -> None:
+    assert place(THREE, 4, 2, away={2}) == ((1, 3), (3, 1), (1, 3), (3, 1))
+    assert place(THREE, 4, 3, away={2}) == ((1, 3, 2), (3, 1, 2), (1, 3, 2), (3, 1, 2))
+    assert place(THREE, 2, 3, away={1, 3}) == ((2, 3, 1), (2, 1, 3))
+
+
+def test_another_rack_counts_for_more_than_who_is_away() -> None:
+    for replicas in place(SIX, 12, 3, away={1, 2}):  # all of rack a
+        assert {SIX[broker] for broker in replicas} == {"a", "b", "c"}
+        assert SIX[replicas[-1]] == "a"
+
+
+def test_without_anybody_to_lead_there_is_no_place() -> None:
+    with pytest.raises(NotEnoughBrokers, match="no broker is there to lead"):
+        place(THREE, 1, 1, away={1, 2, 3})
+
+
 @pytest.mark.parametrize("replication_factor", [0, 4])
 def test_more_replicas_than_brokers_and_less_than_one_are_refused(replication_factor: int) -> None:
     with pytest.raises(NotEnoughBrokers, match="there are 3"):

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+from confluent_kafka import Consumer
 
 from lossless.contract.faults import Fault, FaultKind, Fired, Unsupported
+from lossless.core.messages import OFFSETS_TOPIC
 from lossless.engines import cluster
 from lossless.engines.local.planned import PlannedCluster
 from lossless.engines.waiting import wait_until
@@ -95,6 +97,34 @@ def test_another_broker_leads_after_the_leader_was_killed_and_nothing_is_lost(
     assert wait_until(lambda: leader in kafka.in_sync_replicas("leader", 0), timeout_s=60)
     values = [message.value() for message in read_all(kafka.bootstrap_servers, "leader")]
     assert values == [b"%d" % number for number in range(200)]
+
+
+@apache_in_full
+def test_a_group_begins_though_a_broker_is_dead_and_its_coordinators_have_a_replica_there(
+    kafka: PlannedCluster,
+) -> None:
+    create_topic(kafka.bootstrap_servers, "begins", partitions=1)
+    produce(kafka.bootstrap_servers, "begins", numbered(0, 3))
+    dead = next(broker for broker in (1, 2, 3) if broker != kafka.controller())
+    kafka.kill(dead)
+    assert wait_until(lambda: dead not in kafka.metadata().brokers, timeout_s=30)
+    assert OFFSETS_TOPIC not in kafka.metadata().topics
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "begins"}
+    consumer = Consumer({**settings, "auto.offset.reset": "earliest", "log_level": 0})
+    try:
+        consumer.subscribe(["begins"])
+        read: list[bytes | None] = []
+
+        def has_read_all() -> bool:
+            read.extend(message.value() for message in consumer.consume(3, 0.1))
+            return len(read) >= 3
+
+        assert wait_until(has_read_all, timeout_s=60)
+    finally:
+        consumer.close()
+    assert read == [b"0", b"1", b"2"]
+    kafka.restart(dead)
+    assert wait_until(lambda: len(kafka.in_sync_replicas(OFFSETS_TOPIC, 0)) == 3, timeout_s=60)
 
 
 def test_a_paused_broker_loses_its_session_and_comes_back_when_resumed(

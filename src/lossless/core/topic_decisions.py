@@ -105,9 +105,17 @@ def _new_partitions(
     """As many as are asked for, or why not. Those that are not active are not in sync."""
     if problem := _misplaced(image, assignment, copies_each):
         return refused(Error.INVALID_REPLICA_ASSIGNMENT, problem)
-    active = {broker: known.rack for broker, known in image.brokers.items() if known.is_active}
+    # Whoever is fenced will be back; whoever is stopping is about to go.
+    usable = {
+        broker: known.rack
+        for broker, known in image.brokers.items()
+        if known.fenced or not known.stopping
+    }
+    active = {broker for broker, known in image.brokers.items() if known.is_active}
     try:
-        placed = assignment or place(active, partitions, replication_factor, first=first)
+        placed = assignment or place(
+            usable, partitions, replication_factor, first=first, away=usable.keys() - active
+        )
     except NotEnoughBrokers as error:
         return refused(Error.INVALID_REPLICATION_FACTOR, str(error))
     made = []
