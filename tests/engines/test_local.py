@@ -99,34 +99,6 @@ def test_another_broker_leads_after_the_leader_was_killed_and_nothing_is_lost(
     assert values == [b"%d" % number for number in range(200)]
 
 
-@apache_in_full
-def test_a_group_begins_though_a_broker_is_dead_and_its_coordinators_have_a_replica_there(
-    kafka: PlannedCluster,
-) -> None:
-    create_topic(kafka.bootstrap_servers, "begins", partitions=1)
-    produce(kafka.bootstrap_servers, "begins", numbered(0, 3))
-    dead = next(broker for broker in (1, 2, 3) if broker != kafka.controller())
-    kafka.kill(dead)
-    assert wait_until(lambda: dead not in kafka.metadata().brokers, timeout_s=30)
-    assert OFFSETS_TOPIC not in kafka.metadata().topics
-    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "begins"}
-    consumer = Consumer({**settings, "auto.offset.reset": "earliest", "log_level": 0})
-    try:
-        consumer.subscribe(["begins"])
-        read: list[bytes | None] = []
-
-        def has_read_all() -> bool:
-            read.extend(message.value() for message in consumer.consume(3, 0.1))
-            return len(read) >= 3
-
-        assert wait_until(has_read_all, timeout_s=60)
-    finally:
-        consumer.close()
-    assert read == [b"0", b"1", b"2"]
-    kafka.restart(dead)
-    assert wait_until(lambda: len(kafka.in_sync_replicas(OFFSETS_TOPIC, 0)) == 3, timeout_s=60)
-
-
 def test_a_paused_broker_loses_its_session_and_comes_back_when_resumed(
     kafka: PlannedCluster,
 ) -> None:
@@ -274,3 +246,37 @@ def test_a_cluster_that_cannot_be_is_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(BadInput, match=message), cluster(**wrong):  # type: ignore[arg-type]
         pytest.fail("it started")
+
+
+@apache_in_full
+def test_a_group_begins_though_a_broker_is_dead_and_its_coordinators_have_a_replica_there(
+    engine: str,
+) -> None:
+    """In a cluster of its own, in which there has been no group yet."""
+    quick = {"broker.session.timeout.ms": "1000"}
+    with cluster(kafka=engine, brokers=3, config=quick, processes=True) as kafka:
+        servers = kafka.bootstrap_servers
+        create_topic(servers, "begins", partitions=1)
+        produce(servers, "begins", numbered(0, 3))
+        dead = next(broker for broker in (1, 2, 3) if broker != kafka.controller())
+        kafka.kill(dead)
+        assert wait_until(lambda: dead not in kafka.metadata().brokers, timeout_s=30)
+        assert OFFSETS_TOPIC not in kafka.metadata().topics
+        settings = {"bootstrap.servers": servers, "group.id": "begins", "log_level": 0}
+        consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
+        consumer.subscribe(["begins"])
+        read: list[bytes | None] = []
+
+        def has_read_all() -> bool:
+            read.extend(message.value() for message in consumer.consume(3, 0.1))
+            return len(read) >= 3
+
+        try:
+            assert wait_until(has_read_all, timeout_s=60)
+        finally:
+            consumer.close()
+        assert read == [b"0", b"1", b"2"]
+        kafka.restart(dead)
+        assert wait_until(
+            lambda: kafka.in_sync_replicas(OFFSETS_TOPIC, 0) == [1, 2, 3], timeout_s=60
+        )
