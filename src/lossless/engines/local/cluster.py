@@ -35,12 +35,13 @@ FAULT_S_MAX = 10.0
 class LocalCluster(PlannedCluster):
     """A cluster in a folder, whoever started it: every call reads who runs from there."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lifeline: process.Lifeline | None = None) -> None:
         state = read_state(folder)
         if state is None:
             raise Unavailable(f"there is no cluster in {folder}", hint="lossless up starts one")
         self.folder = folder
         self.plan = state.plan
+        self._lifeline = lifeline
 
     def status(self) -> Sequence[BrokerStatus]:
         state = read_state(self.folder) or State(plan=self.plan)
@@ -99,7 +100,8 @@ class LocalCluster(PlannedCluster):
             check_ports_free(node)
             tail = LogTail(place)
             with uninterrupted():
-                identity = process.start(software.start_command(command, place), place)
+                start = software.start_command(command, place)
+                identity = process.start(start, place, self._lifeline)
                 write_state(self.folder, state.with_process(broker, identity))
         evidence = f"process {identity.pid} on {self.plan.address(node)}"
 
@@ -137,6 +139,14 @@ class LocalCluster(PlannedCluster):
                 raise Unavailable(f"{node.name} does not answer", hint="is it paused?")
 
     def stop(self) -> None:
+        try:
+            self._stop()
+        finally:
+            if self._lifeline is not None:
+                self._lifeline.close()
+                self._lifeline = None
+
+    def _stop(self) -> None:
         if read_state(self.folder) is None:
             return
         with locked(self.folder):

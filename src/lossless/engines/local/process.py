@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,20 @@ _SAME_START_S = 2.0
 class Identity:
     pid: int
     started_s: float  # after the machine booted: what the clock shows moves when it slept
+
+
+class Lifeline:
+    """Ends with this program, however it ends: its processes read of it, and no one else can write.
+    One of Apache Kafka's looks at nothing and lives on."""
+
+    def __init__(self) -> None:
+        self.read_end, self._write_end = os.pipe()
+
+    def close(self) -> None:
+        if self._write_end >= 0:
+            os.close(self.read_end)
+            os.close(self._write_end)
+            self._write_end = -1
 
 
 # Processes that this program started. They must be waited for, or they stay behind as zombies.
@@ -49,12 +64,13 @@ def format_storage(command: Sequence[str], folder: Path) -> subprocess.Popen[byt
         )
 
 
-def start(command: Sequence[str], folder: Path) -> Identity:
-    """In a session of its own: it survives the terminal, and Ctrl-C reaches us alone."""
+def start(command: Sequence[str], folder: Path, lifeline: Lifeline | None = None) -> Identity:
+    """In a session of its own: it survives the terminal, and Ctrl-C reaches us alone. With a
+    lifeline it does not survive us."""
     with (folder / "log" / "output.log").open("ab") as output:
         child = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if lifeline is None else lifeline.read_end,
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=folder,  # where a JVM that crashes leaves its report

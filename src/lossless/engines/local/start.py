@@ -46,12 +46,23 @@ class LocalEngine:
     def start(self, spec: ClusterSpec) -> LocalCluster:
         if spec.data is not None:
             folder = spec.data.absolute()
-            return start_cluster(spec, folder, engine=self._engine, temporary=False)
+            return self._start(spec, folder, temporary=False)
         folder = Path(tempfile.mkdtemp(prefix="lossless-kafka-"))
         try:
-            return start_cluster(spec, folder, engine=self._engine, temporary=True)
+            return self._start(spec, folder, temporary=True)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def _start(self, spec: ClusterSpec, folder: Path, *, temporary: bool) -> LocalCluster:
+        """A part of this program: should it be killed, nobody else would stop the brokers."""
+        lifeline = process.Lifeline()
+        try:
+            return start_cluster(
+                spec, folder, engine=self._engine, temporary=temporary, lifeline=lifeline
+            )
+        except BaseException:
+            lifeline.close()
             raise
 
 
@@ -62,6 +73,7 @@ def start_cluster(
     engine: str = DEFAULT_ENGINE,
     temporary: bool,
     report: Report = _silent,
+    lifeline: process.Lifeline | None = None,
 ) -> LocalCluster:
     """Returns when clients can connect to every broker; otherwise nothing is left running."""
     check_spec(spec)
@@ -81,7 +93,7 @@ def start_cluster(
             )
         started: dict[int, Identity] = {}
         try:
-            _start_nodes(plan, folder, command, started, report)
+            _start_nodes(plan, folder, command, started, report, lifeline)
         except BaseException:
             with uninterrupted():
                 for identity in started.values():
@@ -91,7 +103,7 @@ def start_cluster(
                 else:
                     write_state(folder, State(plan=before.plan))
             raise
-    return LocalCluster(folder)
+    return LocalCluster(folder, lifeline)
 
 
 def _plan(
@@ -132,7 +144,12 @@ def _described(node: Node) -> str:
 
 
 def _start_nodes(
-    plan: Plan, folder: Path, command: Sequence[str], started: dict[int, Identity], report: Report
+    plan: Plan,
+    folder: Path,
+    command: Sequence[str],
+    started: dict[int, Identity],
+    report: Report,
+    lifeline: process.Lifeline | None,
 ) -> None:
     software = SOFTWARE[plan.engine]
     tails = {}
@@ -150,7 +167,8 @@ def _start_nodes(
     for node in plan.nodes:
         with uninterrupted():
             place = node_folder(folder, node)
-            started[node.id] = process.start(software.start_command(command, place), place)
+            start = software.start_command(command, place)
+            started[node.id] = process.start(start, place, lifeline)
             # Written at once: if we are killed now, `down` still finds what runs.
             state = state.with_process(node.id, started[node.id])
             write_state(folder, state)
