@@ -1,7 +1,6 @@
 """A node in a process of its own: `python -m lossless.broker server.properties`.
 
-It runs until SIGTERM or Ctrl-C, which stop it in order. So does the end of its standard input, if
-that is a pipe: then it is a part of whoever holds the other end, and is not to survive them.
+It runs until SIGTERM or Ctrl-C, which stop it in order; so does the end of its owner, if any.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ import contextlib
 import logging
 import os
 import signal
-import stat
 import sys
 from pathlib import Path
 
 from lossless.broker import faults
 from lossless.broker.loop import new_event_loop
 from lossless.broker.node import Node, NodeConfig
+from lossless.broker.owner import stop_with_owner
 from lossless.broker.server import raise_descriptor_limit
 from lossless.core.quorum_messages import CorruptElection
 from lossless.core.settings.kinds import InvalidSetting
@@ -79,30 +78,12 @@ async def _serve(config: NodeConfig) -> None:
         faults.note_applied(config.folder, asked)
 
     loop.add_signal_handler(signal.SIGUSR1, suffer)
-    _stop_with_owner(loop, asked_to_stop)
+    stop_with_owner(loop, asked_to_stop.set)
     await node.start()
     _logger.info("node %d runs", config.number)
     await asked_to_stop.wait()
     is_in_order = await node.shut_down(timeout_s=SHUT_DOWN_S_MAX)
     _logger.info("node %d stopped%s", config.number, "" if is_in_order else ", not in order")
-
-
-def _stop_with_owner(loop: asyncio.AbstractEventLoop, asked_to_stop: asyncio.Event) -> None:
-    stdin = 0
-    try:
-        is_owned = stat.S_ISFIFO(os.fstat(stdin).st_mode)
-    except OSError:  # there is none
-        return
-    if not is_owned:
-        return
-
-    def read() -> None:
-        if not os.read(stdin, 1024):
-            loop.remove_reader(stdin)
-            _logger.info("whoever started this node is gone")
-            asked_to_stop.set()
-
-    loop.add_reader(stdin, read)
 
 
 def _halt(error: BaseException) -> None:

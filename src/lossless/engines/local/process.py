@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from lossless.broker.owner import OWNED
 from lossless.engines.waiting import wait_until
 
 # A pid is used again one day; never within this time of the first start. Not zero, because the
@@ -71,6 +72,7 @@ def start(command: Sequence[str], folder: Path, lifeline: Lifeline | None = None
         child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL if lifeline is None else lifeline.read_end,
+            env=None if lifeline is None else {**os.environ, OWNED: "yes"},
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=folder,  # where a JVM that crashes leaves its report
