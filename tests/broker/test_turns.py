@@ -124,6 +124,34 @@ def test_a_mistake_in_one_request_leaves_nobody_waiting(
     assert "Error" in caplog.text
 
 
+def test_a_mistake_in_anything_else_stops_the_node_and_says_where() -> None:
+    class Late(_Machine):
+        def on_timer(self, _now_ms: int) -> Effects:
+            raise KeyError("nobody thought of it")
+
+    failed: list[BaseException] = []
+
+    async def run() -> None:
+        host = Host(
+            Late(),
+            clock=Clock(),
+            send=lambda *_: None,
+            logs=lambda _: pytest.fail("nothing is flushed"),
+            on_failure=failed.append,
+        )
+        host.event(host.machine.on_timer)
+        async with asyncio.timeout(10):
+            while not failed:
+                await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.get_loop().set_exception_handler(
+            lambda _loop, context: failed.append(context["exception"])
+        )
+        runner.run(run())
+    assert [str(error) for error in failed] == ["'nobody thought of it'"]
+
+
 def test_a_broker_does_not_interrupt_whoever_runs() -> None:
     if not hasattr(os, "SCHED_BATCH"):
         return  # only Linux can be asked for it

@@ -125,13 +125,14 @@ class Host:
             # The disk or the protocol is broken: whatever this node said next could be wrong.
             self._on_failure(error)
         except Exception as error:
-            if handler != self.machine.on_request:
-                self._on_failure(error)
-            # A request that we did not expect: whoever asked is not left to wait for an answer,
-            # and everybody else gets theirs.
             _logger.exception("%s", getattr(handler, "__qualname__", handler))
-            _, token, _ = arguments
-            token(None)
+            if handler == self.machine.on_request:
+                # One that we did not expect: whoever asked is not left to wait for an answer, and
+                # everybody else gets theirs.
+                _, token, _ = arguments
+                token(None)
+            else:
+                self._on_failure(error)
         else:
             if effects is not NOTHING:
                 self._run(effects, now_ms)
