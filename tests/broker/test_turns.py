@@ -49,19 +49,22 @@ def _fail(error: BaseException) -> None:
     raise error
 
 
+def _host(machine: _Machine, **other: Any) -> Host:
+    return Host(
+        machine,
+        clock=Clock(),
+        send=lambda *_: None,
+        logs=lambda _: pytest.fail("nothing is flushed"),
+        **{"on_failure": _fail, **other},
+    )
+
+
 def test_what_others_send_when_they_are_let_run_first_is_of_the_same_turn() -> None:
     here, there = socket.socketpair()
 
     async def run() -> list[str]:
         machine = _Machine()
-        host = Host(
-            machine,
-            clock=Clock(),
-            send=lambda *_: None,
-            logs=lambda _: pytest.fail("nothing is flushed"),
-            on_failure=_fail,
-            yield_to_others=lambda: there.send(b"second"),
-        )
+        host = _host(machine, yield_to_others=lambda: there.send(b"second"))
         loop = asyncio.get_running_loop()
         loop.add_reader(here, lambda: host.request(2, print, here.recv(100).decode()))
         host.request(1, print, "first")
@@ -104,13 +107,7 @@ def test_a_mistake_in_one_request_leaves_nobody_waiting(
 
     async def run() -> list[str]:
         machine = _Mistaken()
-        host = Host(
-            machine,
-            clock=Clock(),
-            send=lambda *_: None,
-            logs=lambda _: pytest.fail("nothing is flushed"),
-            on_failure=_fail,
-        )
+        host = _host(machine)
         host.request(1, said, odd)
         host.request(1, lambda answer: heard.append(("plain", answer)), "as ever")
         async with asyncio.timeout(10):
@@ -132,13 +129,7 @@ def test_a_mistake_in_anything_else_stops_the_node_and_says_where() -> None:
     failed: list[BaseException] = []
 
     async def run() -> None:
-        host = Host(
-            Late(),
-            clock=Clock(),
-            send=lambda *_: None,
-            logs=lambda _: pytest.fail("nothing is flushed"),
-            on_failure=failed.append,
-        )
+        host = _host(Late(), on_failure=failed.append)
         host.event(host.machine.on_timer)
         async with asyncio.timeout(10):
             while not failed:

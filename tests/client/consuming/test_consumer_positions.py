@@ -6,19 +6,21 @@ import threading
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from consumed import Kafka, eventually, number
 
-from lossless.client.consuming.positions import Positions
+from lossless.client.consuming.positions import Leaving, Positions
 from lossless.client.consuming.settings import ConsumerOptions
 from lossless.client.errors import (
     InvalidPosition,
     LogTruncated,
     NoCommittedOffset,
     OffsetOutOfRange,
+    StoreUnavailable,
 )
 from lossless.client.metrics import ConsumerMetrics
+from lossless.client.stores.interface import Store
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "eager": {},
@@ -166,3 +168,34 @@ def test_an_offset_beyond_the_end_is_truncation_if_records_were_read_up_to_there
         positions.recover(told, TopicPartition("orders", 0, 9, leader_epoch=3))
     with pytest.raises(OffsetOutOfRange, match="offset 9 is not in the log"):
         positions.recover(told, TopicPartition("orders", 0, 9))
+
+
+class NobodyAnswers:
+    """Stands where confluent-kafka's consumer does, and where a store does."""
+
+    def get_watermark_offsets(self, _place: TopicPartition, timeout: float) -> tuple[int, int]:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"after {timeout} s"))
+
+    def claim(self, _group: str, _places: object) -> dict[TopicPartition, int | None]:
+        raise StoreUnavailable("the database is away")
+
+
+def test_who_closes_asks_neither_brokers_nor_the_store_again() -> None:
+    nobody = NobodyAnswers()
+    closing = threading.Event()
+    closing.set()
+    positions = Positions(
+        cast("Consumer", nobody),
+        ConsumerOptions(topics=("orders",)),
+        ConsumerMetrics(group="g"),
+        group="g",
+        store=cast("Store", nobody),
+        timeout_s=600,
+        closing=closing,
+    )
+    error = KafkaError(KafkaError._AUTO_OFFSET_RESET, "Broker: Offset out of range")
+    told = Message(topic="orders", partition=0, offset=9, error=error)
+    with pytest.raises(Leaving):
+        positions.recover(told, TopicPartition("orders", 0, 9))
+    with pytest.raises(Leaving):
+        positions.starts([TopicPartition("orders", 0)])

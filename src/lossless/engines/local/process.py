@@ -34,10 +34,8 @@ class Lifeline:
         self.read_end, self._write_end = os.pipe()
 
     def close(self) -> None:
-        if self._write_end >= 0:
-            os.close(self.read_end)
-            os.close(self._write_end)
-            self._write_end = -1
+        os.close(self.read_end)
+        os.close(self._write_end)
 
 
 # Processes that this program started. They must be waited for, or they stay behind as zombies.
