@@ -16,7 +16,7 @@ import click
 import psycopg
 from tests.postgres_server import SUPERUSER, running_postgres
 
-from benchmarks import client, cluster_growth, kafka, orders, peers, reopen, simulation
+from benchmarks import client, cluster_growth, freshness, kafka, orders, peers, reopen, simulation
 from benchmarks.measure import Peer, Result, compare, console, report
 from lossless.contract import load_contract
 from lossless.engines import cluster
@@ -140,6 +140,44 @@ class Bench:
             runs=self.runs,
         )
 
+    def bulk(self) -> list[Result]:
+        """The cost per record into delta, with so many that start and commit no longer weigh."""
+        topic = "orders-bulk"
+        orders.fill(self.bootstrap_servers, topic, self.most)
+        folder = self.folder / "bulk"
+
+        def ours(_run: int) -> None:
+            shutil.rmtree(folder / "ours", ignore_errors=True)
+            self.run_pipeline(folder / "ours", topic, 'type = "delta"\npath = "./table"')
+
+        def theirs(_run: int) -> None:
+            records = peers.stream(self.spark, self.bootstrap_servers, topic)
+            peers.files(records, "delta", folder / "theirs")
+
+        def tuned(_run: int) -> None:
+            records = peers.stream(self.spark, self.bootstrap_servers, topic, IN_BULK)
+            peers.files(records, "delta", folder / "tuned")
+
+        return compare(
+            f"{self.most:,} records into delta",
+            ours,
+            [
+                Peer(name="bare connector job into delta", work=theirs, bar=0.85),
+                Peer(name="the same with our consumer settings", work=tuned),
+            ],
+            records=self.most,
+            runs=min(self.runs, BULK_RUNS_MAX),
+        )
+
+    def freshness(self) -> list[Result]:
+        """(d) how old a row is when it is committed, against the same job by hand."""
+        return freshness.measure(
+            self.spark,
+            self.bootstrap_servers,
+            self.folder,
+            runs=min(self.runs, FRESHNESS_RUNS_MAX),
+        )
+
     def ledger_overhead(self) -> list[Result]:
         """What a commit with its ledger takes, apart from staging: small batches, many of them."""
         results = []
@@ -201,8 +239,10 @@ def _commit_times(commits: list[float]) -> Callable[[Event], None]:
     return observe
 
 
-ON_SPARK = ("parquet", "delta", "postgres", "audit", "ledger", "growth")
+ON_SPARK = ("parquet", "delta", "postgres", "audit", "bulk", "freshness", "ledger", "growth")
 PARTS = (*ON_SPARK, "kafka", "cluster-growth", "client", "simulation", "detection", "reopen")
+BULK_RUNS_MAX = 3  # each takes minutes
+FRESHNESS_RUNS_MAX = 3
 KAFKA_RUNS_LEAST = 9  # pairs: the machines that this runs on are noisy
 
 
@@ -210,7 +250,12 @@ KAFKA_RUNS_LEAST = 9  # pairs: the machines that this runs on are noisy
 @click.argument("parts", nargs=-1, type=click.Choice(PARTS))
 @click.option("--records", default=2_000_000, show_default=True)
 @click.option("--runs", default=5, show_default=True)
-@click.option("--most", default=10_000_000, show_default=True, help="The end of the growth curve.")
+@click.option(
+    "--most",
+    default=10_000_000,
+    show_default=True,
+    help="Records of bulk and of the end of growth.",
+)
 @click.option("--seconds", default=simulation.SEARCH_S_MAX, show_default=True, help="Of a search.")
 @click.option("--gigabytes", default=10, show_default=True, help="Of logs to open again.")
 def main(
@@ -280,6 +325,10 @@ def _on_spark(chosen: tuple[str, ...], records: int, runs: int, most: int) -> li
                     results.extend(bench.postgres())
                 case "audit":
                     results.extend(bench.audit())
+                case "bulk":
+                    results.extend(bench.bulk())
+                case "freshness":
+                    results.extend(bench.freshness())
                 case "ledger":
                     results.extend(bench.ledger_overhead())
                 case "growth":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,10 @@ def stream(
     bootstrap_servers: str,
     topic: str,
     consumer: Mapping[str, str] | None = None,
+    keep: Sequence[str] = (),
 ) -> DataFrame:
-    """The same decode as ours: JSON by a schema, each value parsed once."""
+    """The same decode as ours: JSON by a schema, each value parsed once; `keep` adds columns of the
+    record itself."""
     records = (
         spark.readStream.format("kafka")
         .options(**{f"kafka.{name}": value for name, value in (consumer or {}).items()})
@@ -30,9 +32,8 @@ def stream(
         .option("startingOffsets", "earliest")
         .load()
     )
-    return records.select(F.from_json(F.col("value").cast("string"), DDL).alias("order")).select(
-        "order.*"
-    )
+    order = F.from_json(F.col("value").cast("string"), DDL).alias("order")
+    return records.select(order, *keep).select("order.*", *keep)
 
 
 def files(records: DataFrame, format_: str, folder: Path) -> None:
