@@ -19,8 +19,10 @@ from subject import (
     text,
 )
 
+from default_batches import DEFAULT_HEADERS, sent_by
 from lossless.core.error_codes import Error
 from lossless.engines.waiting import wait_until
+from lossless.log.batch import Record
 from lossless.log.compression import Compression
 from one_request import ask, error_of
 
@@ -129,6 +131,18 @@ def test_other_numbers_of_acknowledgements_are_refused(kafka: Subject, acks: int
     answer = produced(kafka.leader(topic), topic, batch("v"), acks=acks)
     assert error_of(answer) is Error.INVALID_REQUIRED_ACKS
     assert kafka.stored(topic) == []
+
+
+def test_the_default_producer_of_every_client_library_is_accepted(kafka: Subject) -> None:
+    topic = kafka.topic(len(DEFAULT_HEADERS))
+    leaders = led_partitions(kafka.addresses()[0], topic)
+    for partition, client in enumerate(DEFAULT_HEADERS):
+        data = sent_by(client, Record(0, 1, None, b"a"), Record(1, 1, None, b"b")).data
+        answer = produced(kafka.address(leaders[partition]), topic, data, partition=partition)
+        assert (error_of(answer), answer.base_offset) == (Error.NONE, 0), client
+    assert Counter(kafka.values(topic, len(DEFAULT_HEADERS))) == dict.fromkeys(
+        ("a", "b"), len(DEFAULT_HEADERS)
+    )
 
 
 def test_an_idempotent_producers_batches_are_numbered(kafka: Subject) -> None:
