@@ -167,11 +167,14 @@ class Batch(NamedTuple):
 
     @property
     def may_be_sent(self) -> bool:
-        """Whether a client may write this batch. Only brokers write markers, and a batch with a
-        producer id needs a sequence. Without an id the sequence means nothing, as in Kafka: some
-        clients leave it at 0."""
-        return not self.attributes & CONTROL and (
-            self.producer_id <= NO_PRODUCER_ID or self.base_sequence > NO_SEQUENCE
+        """Whether a client may write this batch. Only brokers write markers; every offset of a
+        batch has a record, and there is at least one; and a batch with a producer id needs a
+        sequence. Without an id the sequence means nothing, as in Kafka: some clients leave it at
+        0."""
+        return (
+            not self.attributes & CONTROL
+            and self.records_count == self.last_offset_delta + 1 > 0
+            and (self.producer_id <= NO_PRODUCER_ID or self.base_sequence > NO_SEQUENCE)
         )
 
     def placed(self, base_offset: int, leader_epoch: int) -> Batch:
