@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 import warnings
 from collections.abc import Awaitable, Callable
@@ -186,13 +187,19 @@ async def many(consumer: AIOKafkaConsumer, count: int) -> list[ConsumerRecord]:
 
 
 def test_aiokafka_reads_back_what_it_sends_in_every_codec(kafka: Subject) -> None:
-    topic = kafka.topic(len(CODECS) + 1)
-    partitions = range(len(CODECS) + 1)
+    codecs = (None, *CODECS)
+    topic = kafka.topic(2 * len(codecs))
+    partitions = range(2 * len(codecs))
 
     async def work() -> None:
-        for partition, codec in enumerate((None, *CODECS)):
+        # It is not idempotent by default, and writes a sequence all the same.
+        for partition, (codec, is_idempotent) in enumerate(
+            itertools.product(codecs, (True, False))
+        ):
             async with AIOKafkaProducer(
-                bootstrap_servers=kafka.servers, compression_type=codec, enable_idempotence=True
+                bootstrap_servers=kafka.servers,
+                compression_type=codec,
+                enable_idempotence=is_idempotent,
             ) as producer:
                 sent = await producer.send_and_wait(
                     topic, b"v" * 500, b"k", partition, timestamp_ms=5, headers=HEADERS
@@ -210,9 +217,9 @@ def test_aiokafka_reads_back_what_it_sends_in_every_codec(kafka: Subject) -> Non
         assert {tuple(one.headers) for one in records} == {tuple(HEADERS)}
 
     run(work)
-    for partition, codec in enumerate(("none", *CODECS)):
+    for partition in partitions:
         (stored,) = kafka.stored(topic, partition)
-        assert stored.compression is Compression[codec.upper()]
+        assert stored.compression is Compression[(codecs[partition // 2] or "none").upper()]
 
 
 def test_aiokafkas_consumers_share_a_group_and_go_on_where_it_was(kafka: Subject) -> None:

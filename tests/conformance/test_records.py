@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections import Counter
 
@@ -19,8 +20,10 @@ from subject import (
     text,
 )
 
+from default_batches import DEFAULT_HEADERS, sealed, sent_by
 from lossless.core.error_codes import Error
 from lossless.engines.waiting import wait_until
+from lossless.log.batch import Record
 from lossless.log.compression import Compression
 from one_request import ask, error_of
 
@@ -128,6 +131,39 @@ def test_other_numbers_of_acknowledgements_are_refused(kafka: Subject, acks: int
     topic = kafka.topic()
     answer = produced(kafka.leader(topic), topic, batch("v"), acks=acks)
     assert error_of(answer) is Error.INVALID_REQUIRED_ACKS
+    assert kafka.stored(topic) == []
+
+
+def test_the_default_producer_of_every_client_library_is_accepted(kafka: Subject) -> None:
+    topic = kafka.topic(len(DEFAULT_HEADERS))
+    leaders = led_partitions(kafka.addresses()[0], topic)
+    for partition, client in enumerate(DEFAULT_HEADERS):
+        data = sent_by(client, Record(0, 1, None, b"a"), Record(1, 1, None, b"b")).data
+        answer = produced(kafka.address(leaders[partition]), topic, data, partition=partition)
+        assert (error_of(answer), answer.base_offset) == (Error.NONE, 0), client
+    assert Counter(kafka.values(topic, len(DEFAULT_HEADERS))) == dict.fromkeys(
+        ("a", "b"), len(DEFAULT_HEADERS)
+    )
+
+
+REFUSED_HEADERS = {
+    "less than no records": (-1, -2),
+    "no records": (0, -1),
+    "more offsets than records": (1, 1),
+    "fewer offsets than records": (2, 0),
+}
+
+
+@pytest.mark.parametrize(("count", "last_delta"), REFUSED_HEADERS.values(), ids=REFUSED_HEADERS)
+def test_a_batch_whose_offsets_are_not_those_of_its_records_is_refused(
+    kafka: Subject, count: int, last_delta: int
+) -> None:
+    topic = kafka.topic()
+    data = bytearray(batch("v"))
+    struct.pack_into(">i", data, 23, last_delta)
+    struct.pack_into(">i", data, 57, count)
+    answer = produced(kafka.leader(topic), topic, bytes(sealed(data).data))
+    assert error_of(answer) is Error.INVALID_RECORD
     assert kafka.stored(topic) == []
 
 

@@ -8,6 +8,7 @@ import pytest
 from crc32c import crc32c
 from machines import PARTITION, led_by
 
+from default_batches import DEFAULT_HEADERS, sent_by
 from lossless.core.messages import Error
 from lossless.core.replica import Replica
 from lossless.core.settings.broker_settings import BrokerSettings
@@ -150,3 +151,32 @@ def test_a_client_cannot_write_a_marker_nor_a_batch_of_an_id_without_a_sequence(
     for batch in (marker, uncounted):
         assert error_of(leader, batch.data) is Error.INVALID_RECORD
     assert leader.log.log_end_offset == 0
+
+
+@pytest.mark.parametrize("client", DEFAULT_HEADERS)
+def test_the_default_producer_of_every_client_library_is_accepted(client: str) -> None:
+    leader = a_leader()
+    batch = sent_by(client, Record(0, NOW_MS, b"k", b"v"), Record(1, NOW_MS, b"k", b"w"))
+    assert error_of(leader, batch.data) is Error.NONE
+    assert leader.log.log_end_offset == 2
+    is_remembered = batch.producer_id >= 0
+    assert (leader.log.producers.get(batch.producer_id) is not None) is is_remembered
+
+
+@pytest.mark.parametrize("base_sequence", [-1, -2, -0x80000000])
+def test_a_producer_with_an_id_needs_a_sequence_of_at_least_zero(base_sequence: int) -> None:
+    leader = a_leader()
+    batch = build(
+        [Record(0, NOW_MS, b"k", b"v")],
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=base_sequence,
+    )
+    assert error_of(leader, batch.data) is Error.INVALID_RECORD
+
+
+def test_an_id_below_zero_is_no_producer() -> None:
+    leader = a_leader()
+    batch = build([Record(0, NOW_MS, b"k", b"v")], producer_id=-7, base_sequence=-7)
+    assert error_of(leader, batch.data) is Error.NONE
+    assert leader.log.producers.get(-7) is None

@@ -92,6 +92,16 @@ def test_of_batches_in_disorder_nothing_is_taken(log: Log) -> None:
     assert list(log.batches()) == []
 
 
+def test_a_follower_takes_no_batch_that_ends_before_it_begins(log: Log) -> None:
+    leader = opened(MemoryStore())
+    fill(leader, 1)
+    (first,) = leader.batches()
+    backwards = first._replace(last_offset_delta=-2)
+    with pytest.raises(UnexpectedOffset, match="batch 0 ends before it begins, at -2"):
+        log.append_from_leader([backwards])
+    assert list(log.batches()) == []
+
+
 class CountingStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()

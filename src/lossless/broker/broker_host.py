@@ -89,6 +89,7 @@ class BrokerHost:
             ),
             rack=rack,
             endpoints=endpoints,
+            warn=_logger.warning,
         )
         self._peers = Peers(
             f"broker-{number}",

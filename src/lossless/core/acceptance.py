@@ -30,8 +30,6 @@ def accepted(batch: Batch, policy: TopicPolicy, has_own_time: bool, now_ms: int)
     """The batch as it is to be written. `has_own_time`: the broker's time replaces the sender's."""
     if len(batch.data) > policy.max_message_bytes:
         return Error.MESSAGE_TOO_LARGE
-    if batch.records_count != batch.last_offset_delta + 1:
-        return Error.INVALID_RECORD
     wanted = _COMPRESSIONS.get(policy.compression_type)
     try:
         if not has_own_time and (

@@ -90,12 +90,14 @@ class Broker:
         topic_config: Callable[[Mapping[str, str]], TopicConfig] | None = None,
         rack: str | None = None,
         endpoints: tuple[Endpoint, ...] = (),
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.broker = broker
         self.config = config or BrokerConfig()
         self.image = Image()
         self.replicas: dict[TopicPartition, Replica] = {}
         self._stores, self._stored = stores, stored
+        self._warn = warn
         self._rules = rules
         self._topic_config = topic_config
         self._store = stores(NODE)
@@ -455,7 +457,7 @@ class Broker:
     def _follow(self) -> None:
         self._followed = {}
         for replica in self.replicas.values():
-            if replica.role is Role.FOLLOWER:
+            if replica.role is Role.FOLLOWER and replica.failure is None:
                 self._followed.setdefault(replica.leader, []).append(replica)
 
     def _metadata(self, request: Metadata) -> MetadataAnswer:
@@ -553,7 +555,17 @@ class Broker:
                 continue
             if not replica.on_fetched(asked, fetched):
                 self._fetch_ms[leader] = now_ms + self.config.backoff_ms
+                if replica.failure is not None:
+                    self._set_aside(replica, replica.failure)
             touch(replica.partition)
+
+    def _set_aside(self, replica: Replica, failure: str) -> None:
+        self._follow()
+        self._warn(
+            f"broker {self.broker} no longer follows broker {replica.leader} in "
+            f"{replica.partition}: {failure}. It retries with the next leader of this partition or "
+            "when it is restarted. Other partitions are not affected"
+        )
 
     # What a restart finds
 

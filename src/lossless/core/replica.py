@@ -21,6 +21,8 @@ Rules learnt
 - A fetch names the epoch that it believes in and the epoch of the last record it has (KIP-320);
   that epoch is the log's own, whether or not the last answer brought records (KAFKA-15510).
 - The high watermark is never before the log's start (KAFKA-9491).
+- A follower that cannot append what its leader sent stops fetching this partition, and nothing
+  else, until another leader is elected or its process starts again, as in Kafka.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ from lossless.log.batch import (
 )
 from lossless.log.index import AbortedTransaction
 from lossless.log.leader_epochs import EpochEnd
-from lossless.log.log import Log
+from lossless.log.log import Log, UnexpectedOffset
 from lossless.log.producers import Refusal
 from lossless.log.rules import RULES, Rules
 
@@ -140,6 +142,7 @@ class Replica:
         self.progress: dict[int, Progress] = {}
         self._to_join: set[int] = set()  # only without check_and_act_at_once
         # Of a follower
+        self.failure: str | None = None  # why it no longer fetches from this leader
         self._truncate_to: int | None = None  # only without truncate_before_high_watermark
         self._epoch_is_known = True
         self._is_new_follower = True  # without fetch_checks_epoch histories are compared only then
@@ -163,7 +166,7 @@ class Replica:
         if state.leader_epoch > self.leader_epoch:
             self.partition_epoch = state.partition_epoch
             self.leader, self.leader_epoch = state.leader, state.leader_epoch
-            self.proposal = None
+            self.proposal = self.failure = None
             if state.leader == self.broker:
                 self._become_leader(state, now_ms)
             elif state.leader == NO_LEADER:
@@ -610,7 +613,11 @@ class Replica:
             if first < asked.offset == log.log_start_offset:
                 # The leader's log begins within a batch, which came as a whole.
                 log.start_anew(first)
-            log.append_from_leader(batches, fetched.data)
+            try:
+                log.append_from_leader(batches, fetched.data)
+            except UnexpectedOffset as error:
+                self.failure = str(error)
+                return False
             if self.config.flush_before_ack:
                 log.flush()
         self._is_new_follower = False

@@ -157,20 +157,24 @@ class Batch(NamedTuple):
     def has_producer(self) -> bool:
         """Whether it is of a producer with an id: idempotent, or in a transaction. So are markers,
         which only end what others have written."""
-        return self.producer_id != NO_PRODUCER_ID and not self.attributes & CONTROL
+        return self.producer_id > NO_PRODUCER_ID and not self.attributes & CONTROL
 
     @property
     def has_sequence(self) -> bool:
         """Whether an idempotent producer sent it. What a coordinator writes in the name of one, a
         group's offsets, has none."""
-        return self.has_producer and self.base_sequence != NO_SEQUENCE
+        return self.has_producer and self.base_sequence > NO_SEQUENCE
 
     @property
     def may_be_sent(self) -> bool:
-        """Whether a client may have made it: markers are written by brokers alone, and who has an
-        id counts."""
-        return not self.attributes & CONTROL and (self.producer_id != NO_PRODUCER_ID) == (
-            self.base_sequence != NO_SEQUENCE
+        """Whether a client may write this batch. Only brokers write markers; every offset of a
+        batch has a record, and there is at least one; and a batch with a producer id needs a
+        sequence. Without an id the sequence means nothing, as in Kafka: some clients leave it at
+        0."""
+        return (
+            not self.attributes & CONTROL
+            and self.records_count == self.last_offset_delta + 1 > 0
+            and (self.producer_id <= NO_PRODUCER_ID or self.base_sequence > NO_SEQUENCE)
         )
 
     def placed(self, base_offset: int, leader_epoch: int) -> Batch:

@@ -89,7 +89,7 @@ class OffsetOutOfRange(LookupError):
 
 
 class UnexpectedOffset(ValueError):
-    """A leader's batch that does not follow what this log has."""
+    """A leader's batch does not follow what this log has. Nothing was written."""
 
 
 class DamagedLog(CorruptBatch):
@@ -206,6 +206,10 @@ class Log:
         for batch in batches:
             if batch.base_offset < end:
                 raise UnexpectedOffset(f"batch {batch.base_offset} came where {end} should")
+            if batch.last_offset_delta < 0:
+                raise UnexpectedOffset(
+                    f"batch {batch.base_offset} ends before it begins, at {batch.last_offset}"
+                )
             end = batch.base_offset + batch.last_offset_delta + 1
             size += LENGTH_END + batch.length
             if batch.max_timestamp_ms > latest_ms:

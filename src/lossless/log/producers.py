@@ -171,7 +171,7 @@ class Producers:
         if attributes & CONTROL:
             marker = batch.marker()
             return None if marker is None else self._apply_marker(batch, marker)
-        if producer_id == NO_PRODUCER_ID:
+        if producer_id <= NO_PRODUCER_ID:
             return None
         known = self._by_id.get(producer_id)
         if known is None:
@@ -179,7 +179,7 @@ class Producers:
         if batch.producer_epoch != known.epoch:
             known.continue_as(batch.producer_epoch)
         known.last_timestamp_ms = batch.max_timestamp_ms
-        if batch.base_sequence != NO_SEQUENCE:
+        if batch.base_sequence > NO_SEQUENCE:
             known.batches.append(_sent(batch))
         if attributes & TRANSACTIONAL and known.transaction_first_offset is None:
             known.transaction_first_offset = batch.base_offset

@@ -82,10 +82,6 @@ CORRUPT = {
         build([Record(0, 1, None, b"v")], producer_id=5, producer_epoch=0).data,
         {INVALID_RECORD},
     ),
-    "counts without a producer": (
-        build([Record(0, 1, None, b"v")], base_sequence=3).data,
-        {INVALID_RECORD},
-    ),
     "more records than offsets": (_with(COUNT_AT, ">i", 1000), {INVALID_RECORD}),
     "two billion records": (
         _with(COUNT_AT, ">i", 0x7FFFFFFF, data=_with(LAST_DELTA_AT, ">i", 0x7FFFFFFE)),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import struct
+from typing import Any
+
 import pytest
 from brokers import (
     SESSION_MS,
@@ -15,8 +18,9 @@ from brokers import (
     stop,
 )
 from instant_host import Host
-from machines import PARTITION, values, without
+from machines import PARTITION, records, values, without
 
+from default_batches import sealed
 from lossless.core.broker import CHECKPOINT, NODE, Phase
 from lossless.core.in_sync import Phase as IsrPhase
 from lossless.core.messages import (
@@ -29,10 +33,12 @@ from lossless.core.messages import (
     Fetch,
     FetchAnswer,
     Fetched,
+    Produce,
+    TopicPartition,
 )
 from lossless.core.metadata import MIN_ISR
 from lossless.core.quorum_messages import QuorumFetch
-from lossless.core.replica import Role
+from lossless.core.replica import ALL, Role
 
 # Following
 
@@ -44,6 +50,46 @@ def test_followers_have_everything_and_know_what_is_committed(three: Host) -> No
         replica = three.replica(broker, PARTITION)
         assert values(replica.log) == [b"a"]
         assert replica.high_watermark == 1
+
+
+def test_a_replica_that_cannot_append_is_set_aside_and_its_broker_serves_on(two: Host) -> None:
+    create(two, (1, 2), topic="other")
+    warnings: list[str] = []
+    follower: Any = two.nodes[2]
+    follower._warn = warnings.append
+    backwards = bytearray(records(b"v"))
+    struct.pack_into(">i", backwards, 23, -2)  # where it ends, from where it begins
+
+    def poisoned(request: Fetch) -> FetchAnswer:
+        poison = Fetched(PARTITION, Error.NONE, 0, 0, 0, data=bytes(sealed(backwards).data))
+        return FetchAnswer(
+            tuple(
+                poison
+                if asked.partition == PARTITION
+                else Fetched(asked.partition, Error.NOT_LEADER_OR_FOLLOWER)  # asked again later
+                for asked in request.partitions
+            )
+        )
+
+    two.instead[Fetch] = poisoned
+    two.wait(600)  # until the fetch that waits is answered
+    two.instead.clear()
+    (warning,) = warnings
+    assert warning.startswith(
+        "broker 2 no longer follows broker 1 in orders-0: batch 0 ends before it begins, at -2"
+    )
+    other = TopicPartition("other", 0)
+    two.ask(1, Produce(ALL, 60_000, ((other, records(b"a")),)))
+    produce(two, b"b", acks=1)
+    two.wait(1_000)
+    assert values(two.replica(2, other).log) == [b"a"]
+    assert values(two.replica(2, PARTITION).log) == []
+    two.kill(2)
+    two.wait(SESSION_MS)
+    two.start(2)
+    two.wait(1_000)
+    assert values(two.replica(2, PARTITION).log) == [b"b"]
+    assert len(warnings) == 1
 
 
 def test_a_follower_learns_with_the_next_records_what_its_own_fetch_has_committed(
