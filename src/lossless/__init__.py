@@ -13,6 +13,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from lossless.extras import missing_extra
+
 if TYPE_CHECKING:
     from lossless.client.consuming.consumer import Consumer
     from lossless.client.producing.producer import Producer
@@ -32,4 +34,11 @@ _FOUND_IN = {
 def __getattr__(name: str) -> Any:
     if name not in _FOUND_IN:
         raise AttributeError(f"module 'lossless' has no attribute {name!r}")
-    return getattr(importlib.import_module(_FOUND_IN[name]), name)
+    try:
+        module = importlib.import_module(_FOUND_IN[name])
+    except ModuleNotFoundError as error:
+        absent = missing_extra(error)
+        if absent is None:
+            raise
+        raise absent from error
+    return getattr(module, name)

@@ -7,6 +7,9 @@
     └── Unavailable        4    something needed is not there: Java, jars, a broker, a sink
         └── Fenced         4    another driver has taken this pipeline over
 
+Any other exception that reaches the command line is an internal error and ends with 70, so that
+exit code 1 means a broken promise and nothing else.
+
 A message says what happened, where, and what to do next; it fits a terminal without a traceback.
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 EXIT_KEPT = 0
+EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130
 
 

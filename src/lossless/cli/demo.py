@@ -23,6 +23,7 @@ from rich.table import Table
 from lossless.cli import options
 from lossless.cli.console import stderr, stdout
 from lossless.errors import PromiseBroken
+from lossless.extras import require_extra
 
 if TYPE_CHECKING:
     from lossless.demo.comparison import JudgedOrder
@@ -86,6 +87,7 @@ def command(
       lossless demo --kafka apache
       lossless demo --keep ./demo && ls ./demo
     """
+    require_extra("spark")  # the drivers are processes of their own, started a minute later
     from lossless.demo.careful import run_careful
     from lossless.demo.careless import run_careless
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from importlib.metadata import version
 
 import click
 
-from lossless.cli.console import print_error
-from lossless.errors import EXIT_INTERRUPTED, LosslessError
+from lossless.cli.console import print_error, stderr
+from lossless.contract.redaction import redact_text
+from lossless.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, LosslessError
+from lossless.extras import missing_extra
 
 # The order people meet them in; each is the function `command` of lossless.cli.<module>.
 COMMANDS: dict[str, str] = {
@@ -59,7 +62,7 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 kept, 1 promise broken, 2 bad input, 3 cannot tell, "
-    "4 something needed is not available, 130 interrupted.",
+    "4 something needed is not available, 70 internal error, 130 interrupted.",
 )
 @click.version_option(version("lossless"), prog_name="lossless")
 def cli() -> None:
@@ -86,4 +89,23 @@ def main() -> None:
         # The reader of our output (head, less) went away: not an error, but nothing may be flushed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except Exception as error:
+        code = _explain(error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _explain(error: Exception) -> int:
+    """Prints an exception that no command expected and returns the exit code."""
+    absent = missing_extra(error) if isinstance(error, ImportError) else None
+    if absent is not None:
+        print_error(str(absent))
+        return absent.exit_code
+    stderr.print(redact_text("".join(traceback.format_exception(error))), markup=False, end="")
+    python = ".".join(map(str, sys.version_info[:3]))
+    print_error(
+        f"internal error: {type(error).__name__}\n"
+        "This is a defect of lossless and says nothing about your records.\n"
+        "Please report the command and the traceback above. Secrets of the contract are hidden.\n"
+        f"lossless {version('lossless')}, Python {python}, {sys.platform}"
+    )
+    return EXIT_INTERNAL

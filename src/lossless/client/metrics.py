@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
+from lossless.extras import require_extra
+
 MetricKind = Literal["counter", "gauge"]
 
 
@@ -88,6 +90,7 @@ class PrometheusCollector:
         self._measured = measured
 
     def collect(self) -> Iterator[Any]:
+        require_extra("metrics")
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         families: dict[str, Any] = {}
