@@ -7,6 +7,8 @@
     └── Unavailable        4    something needed is not there: Java, jars, a broker, a sink
         └── Fenced         4    another driver has taken this pipeline over
 
+A command that fails in any other way ends with EXIT_INTERNAL: a defect is not a verdict.
+
 A message says what happened, where, and what to do next; it fits a terminal without a traceback.
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 EXIT_KEPT = 0
+EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130
 
 

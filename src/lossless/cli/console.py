@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
+from importlib.metadata import version
+
 from rich.console import Console
 
 stdout = Console(highlight=False, soft_wrap=True)
@@ -15,6 +18,17 @@ def print_error(message: str) -> None:
     stderr.print(first, markup=False)
     if rest:
         stderr.print(rest, markup=False, style="dim")
+
+
+def print_internal_error(error: BaseException) -> None:
+    """Shows the traceback of a defect in Lossless, and what to report."""
+    stderr.print("".join(traceback.format_exception(error)).rstrip(), markup=False, style="dim")
+    first_line = str(error).partition("\n")[0]
+    print_error(
+        f"internal error: {type(error).__name__}: {first_line}\n"
+        "This is a defect in Lossless and no statement about your data. Please report the command, "
+        f"the traceback above and the version, {version('lossless')}."
+    )
 
 
 def print_aside(line: str) -> None:

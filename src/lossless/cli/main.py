@@ -13,8 +13,8 @@ from importlib.metadata import version
 
 import click
 
-from lossless.cli.console import print_error
-from lossless.errors import EXIT_INTERRUPTED, LosslessError
+from lossless.cli.console import print_error, print_internal_error
+from lossless.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, LosslessError
 
 # The order people meet them in; each is the function `command` of lossless.cli.<module>.
 COMMANDS: dict[str, str] = {
@@ -59,7 +59,7 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 kept, 1 promise broken, 2 bad input, 3 cannot tell, "
-    "4 something needed is not available, 130 interrupted.",
+    "4 something needed is not available, 70 internal error, 130 interrupted.",
 )
 @click.version_option(version("lossless"), prog_name="lossless")
 def cli() -> None:
@@ -86,4 +86,7 @@ def main() -> None:
         # The reader of our output (head, less) went away: not an error, but nothing may be flushed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except Exception as error:
+        print_internal_error(error)
+        code = EXIT_INTERNAL
     sys.exit(code if isinstance(code, int) else 0)
