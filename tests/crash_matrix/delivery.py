@@ -134,6 +134,7 @@ type = "{self.sink}"
                 },
                 stderr=log,
                 stdout=subprocess.DEVNULL,
+                start_new_session=True,  # what is sent to its process group reaches nobody else
             )
         self.drivers.append(process)
         return process

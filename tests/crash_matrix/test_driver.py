@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from delivery import Delivery, MakeDelivery, each_time_on
+from delivery import SINKS, Delivery, MakeDelivery, each_time_on
 from lossless.engines.waiting import wait_until
 from lossless.errors import Fenced
 from lossless.pipeline.crash_points import CrashPoints, InjectedFailure
@@ -38,6 +39,25 @@ def test_a_driver_killed_before_its_commit(
     killed(delivery, f"{point}@2:kill")
     ledger = delivery.run()
     delivery.assert_exactly_once(ledger)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("sink", SINKS)
+def test_a_driver_whose_process_group_gets_sigterm_finishes_its_batch(
+    sink: str, make_delivery: MakeDelivery
+) -> None:
+    """As from systemd, Airflow or timeout, with the second batch under way."""
+    delivery = make_delivery(sink)
+    process = delivery.driver()
+    assert wait_until(lambda: "batch 2:" in delivery.driver_log(), timeout_s=DRIVER_TIMEOUT_S), (
+        delivery.driver_log()
+    )
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(DRIVER_TIMEOUT_S) == 0, delivery.driver_log()
+    log = delivery.driver_log()
+    assert "stopped: drained" in log
+    assert "Traceback" not in log
+    delivery.assert_exactly_once(delivery.run())
 
 
 @each_time_on("parquet")

@@ -1,4 +1,7 @@
-"""A Spark driver in a process group of its own: Python, its JVM and whatever they start.
+"""A Spark driver as a family of processes: Python, its JVM and whatever they start.
+
+The JVM has a session of its own, so that the family is recognised by a variable that all of them
+inherit and not by their process group.
 
 It tells what it does on stderr, one JSON object a line (`lossless run --log-format json`); other
 lines, the JVM's above all, only go to its log.
@@ -9,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
+import secrets
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
@@ -22,6 +25,7 @@ import psutil
 from lossless.engines.waiting import wait_until
 
 TAIL_LINES = 15
+FAMILY_VARIABLE = "LOSSLESS_DEMO_DRIVER"
 FAREWELL_S = 10.0  # what the system may take to end a process that was killed
 
 
@@ -35,10 +39,11 @@ class Driver:
         self.records = 0  # that this driver, or the ones before it, brought into the table
         self.log = log
         self._swept = False
+        self._name = secrets.token_hex(8)
         self._process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, **environment},
+            env={**os.environ, **environment, FAMILY_VARIABLE: self._name},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -85,21 +90,27 @@ class Driver:
 
     def _sweep(self) -> None:
         """Ends whoever of the family is left, and returns when nobody writes any more."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        wait_until(lambda: not self._family(), timeout_s=FAREWELL_S)
+        wait_until(self._is_gone, timeout_s=FAREWELL_S)
         self._listener.join()
         with contextlib.suppress(BrokenPipeError):
             self.go()
         self._swept = True
 
+    def _is_gone(self) -> bool:
+        """Kills what is left of the family; whether there was nothing left."""
+        family = self._family()
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        return not family
+
     def _family(self) -> list[psutil.Process]:
-        """Everybody in the process group that is not dead already."""
+        """Every process of the family that is not dead already."""
         living = []
         for process in psutil.process_iter():
-            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.Error):  # gone, or another user's
                 if (
-                    os.getpgid(process.pid) == self._process.pid
+                    process.environ().get(FAMILY_VARIABLE) == self._name
                     and process.status() != psutil.STATUS_ZOMBIE
                 ):
                     living.append(process)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lossless.errors import BadInput, Unavailable
 from lossless.jars import jars
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # What a session of ours is started with; a contract's `spark` settings come on top.
 DEFAULTS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
+    # The page has no login: whoever reaches it could end the query.
+    "spark.ui.killEnabled": "false",
     # The only token provider that can be fetched is of another release; nobody needs tokens here.
     "spark.security.credentials.kafka.enabled": "false",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -34,6 +36,8 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     # Smaller and faster than the 96 bits that Spark keeps for readers of ten years ago.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # A query whose thread waits for a server cannot be interrupted, and a stop must return.
+    "spark.sql.streaming.stopTimeout": "30s",
     # Every offset is another one: a dictionary of them is work for nothing.
     "spark.hadoop.parquet.enable.dictionary#_lossless.offset": "false",
 }
@@ -44,10 +48,11 @@ COLLECTOR = "-XX:+UseParallelGC"
 JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 
 # With a local master nothing of Spark needs to be reachable from other machines.
-LOCAL_ONLY: Mapping[str, str] = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-}
+LOOPBACK = "127.0.0.1"
+BIND_ADDRESS = "spark.driver.bindAddress"
+LOCAL_ONLY: Mapping[str, str] = {"spark.driver.host": LOOPBACK, BIND_ADDRESS: LOOPBACK}
+# Spark takes the address of its web page from the environment and from nowhere else.
+PAGE_ADDRESS = "SPARK_LOCAL_IP"
 
 
 def build_session(
@@ -72,26 +77,78 @@ def build_session(
     java()  # PySpark would only say that its gateway exited
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    files = [str(path) for path in jars("spark")]
+    chosen = chosen_settings([str(path) for path in jars("spark")], master, settings or {})
     builder = SparkSession.builder.appName(f"lossless {name}").master(master)
-    chosen = {
-        **DEFAULTS,
-        **(LOCAL_ONLY if master.startswith("local") else {}),
-        "spark.jars": ",".join(files),
-        # py4j reaches Delta's classes only through the driver's own class path.
-        "spark.driver.extraClassPath": os.pathsep.join(files),
-        **(settings or {}),
-    }
-    for key, value in {**collectors(chosen, os.environ), **chosen}.items():
+    for key, value in chosen.items():
         builder = builder.config(key, value)
     try:
-        with _stderr_to(log):
+        with _stderr_to(log), _environment(page_address(master, chosen)):
+            _start_jvm({"spark.app.name": f"lossless {name}", "spark.master": master, **chosen})
             return builder.getOrCreate()
     except Exception as error:
         raise Unavailable(
             f"Spark did not start: {str(error).strip().partition(chr(10))[0]}",
             hint=f"its log: {log}" if log else None,
         ) from error
+
+
+def chosen_settings(
+    jar_files: Sequence[str], master: str, settings: Mapping[str, str]
+) -> dict[str, str]:
+    """Everything that a session is started with; `settings` win over the defaults."""
+    chosen = {
+        **DEFAULTS,
+        **(LOCAL_ONLY if is_local(master) else {}),
+        "spark.jars": ",".join(jar_files),
+        # py4j reaches Delta's classes only through the driver's own class path.
+        "spark.driver.extraClassPath": os.pathsep.join(jar_files),
+        **settings,
+    }
+    return {**collectors(chosen, os.environ), **chosen}
+
+
+def page_address(master: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """The environment that binds the web page to the address of the driver's other ports."""
+    return {PAGE_ADDRESS: settings[BIND_ADDRESS]} if is_local(master) else {}
+
+
+def is_local(master: str) -> bool:
+    """Whether the executors are threads or processes that this driver starts itself."""
+    return master.startswith("local")
+
+
+def _start_jvm(settings: Mapping[str, str]) -> None:
+    """Starts the JVM out of reach of the signals that ask this process to finish its work.
+
+    Service managers, schedulers and terminals send SIGTERM and SIGINT to every process of a group
+    or a control group. A JVM that obeyed them would be gone before the batch under way is
+    committed. It still ends with this process, because its standard input ends.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return  # a JVM is there already, and may not be ours
+    conf = SparkConf().setAll(list(settings.items()))
+    gateway: Any = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
+    signals = gateway.jvm.sun.misc
+    signals.Signal.handle(signals.Signal("TERM"), signals.SignalHandler.SIG_IGN)
+    SparkContext(conf=conf, gateway=gateway)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """The variables are set for what is started in the block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def collectors(settings: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
