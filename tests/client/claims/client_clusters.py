@@ -12,6 +12,10 @@ from lossless.engines.local.planned import PlannedCluster
 CONFIG = {
     **BROKER_CONFIG,
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.session.timeout.ms": "500",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "200",
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
 }

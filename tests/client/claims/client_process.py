@@ -142,6 +142,7 @@ def main(what: dict[str, Any]) -> None:
     faulthandler.register(signal.SIGUSR1)
     roles: dict[str, Callable[[dict[str, Any], Journal], None]] = {
         "consumer": consume,
+        "copier": copy,
         "producer": fill_spool,
         "sender": send_for_ever,
     }
@@ -268,6 +269,49 @@ def consume(what: dict[str, Any], journal: Journal) -> None:
     finally:
         if store is not None:
             store.close()
+    journal.say("ended")
+
+
+def copy(what: dict[str, Any], journal: Journal) -> None:
+    """Copies each record to another topic in a transaction with its offset; may hold inside one."""
+    from lossless.client.consuming.consumer import Consumer
+    from lossless.client.errors import ClientError
+    from lossless.client.producing.producer import Producer
+
+    producer = Producer(
+        {**what["sending"], "transactional.id": what["transactional_id"]}, audit=False
+    )
+    consumer = Consumer(
+        what["topic"],
+        what["settings"],
+        group=what["group"],
+        on_lost=lambda partitions: journal.say("lost", [each.partition for each in partitions]),
+    )
+    signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+    journal.say("ready")
+    reading = Reading(journal, what["name"], what["group"], topics=[what["topic"]], in_order=False)
+    held = False
+    with consumer:
+        for message in consumer:
+            reading.read(message)
+            value = message.value().decode()
+            try:
+                with producer.transaction(consumer) as transaction:
+                    transaction.send(what["to"], value).result(WAIT_S_MAX)
+                    if value == what["hold_in"] and not held:
+                        held = True
+                        journal.say("holding", value)
+                        sys.stdin.readline()
+            except ClientError as error:
+                journal.say("aborted", value, type(error).__name__)
+                if producer.fatal is not None:
+                    break
+            else:
+                journal.say("copied", value)
+    try:
+        producer.close()
+    except ClientError as error:
+        journal.say("closed", type(error).__name__)
     journal.say("ended")
 
 

@@ -1,4 +1,4 @@
-"""Brokers that go away, contracts, and transactions."""
+"""Brokers that go away, and contracts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from consumed import Kafka, Running, Seen, eventually, number, running
 
 import lossless
 from lossless.client.consuming import Consumer
-from lossless.client.producing.producer import Producer
 from lossless.client.stores import SqliteStore
 from lossless.engines.local.planned import PlannedCluster
 from lossless.errors import BadInput
@@ -142,44 +141,3 @@ def test_a_contract_says_what_the_consumer_is(kafka: Kafka, tmp_path: Path) -> N
         Consumer.from_contract("careless", kafka.topic, contract=file)
     with pytest.raises(BadInput, match="it has: billing, careless"):
         Consumer.from_contract("nobody", kafka.topic, contract=file)
-
-
-def test_offsets_of_what_is_in_hand_go_with_a_transaction(kafka: Kafka) -> None:
-    kafka.make_topic()
-    kafka.make_topic(topic=f"{kafka.topic}-copied")
-    kafka.fill(20)
-    with (
-        Producer(
-            {"bootstrap.servers": kafka.servers, "transactional.id": kafka.group}, audit=False
-        ) as producer,
-        kafka.consumer(commit_every_s=0.05) as consumer,
-    ):
-        for message in consumer:
-            with producer.transaction(consumer) as transaction:
-                transaction.send(f"{kafka.topic}-copied", message.value())
-            assert kafka.committed() == [number(message) + 1]
-            if number(message) == 7:
-                break
-    # Committed by the transaction, though the loop never asked for the next one.
-    assert kafka.committed() == [8]
-
-
-def test_what_an_aborted_transaction_had_in_hand_comes_again(kafka: Kafka) -> None:
-    kafka.make_topic()
-    kafka.fill(10)
-    seen = []
-    failed = False
-    with kafka.consumer() as consumer:
-        for message in consumer:
-            seen.append(number(message))
-            if number(message) == 4 and not failed:
-                failed = True
-                consumer.transaction_aborted()
-            if number(message) == 6:
-                consumer.stop()
-    assert seen == [0, 1, 2, 3, 4, 4, 5, 6]
-
-
-def test_transactions_need_records_in_hand(kafka: Kafka) -> None:
-    with kafka.consumer(workers=2) as consumer, pytest.raises(BadInput, match="in hand"):
-        consumer.transaction_offsets()

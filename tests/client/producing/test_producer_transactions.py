@@ -26,7 +26,13 @@ class Finished:
     def __init__(self, consumer: Consumer, offsets: list[TopicPartition]) -> None:
         self._consumer = consumer
         self._offsets = offsets
-        self.given_back = 0
+        self.begun = self.committed = self.given_back = 0
+
+    def transaction_begun(self) -> None:
+        self.begun += 1
+
+    def transaction_committed(self) -> None:
+        self.committed += 1
 
     def transaction_aborted(self) -> None:
         self.given_back += 1
@@ -123,7 +129,7 @@ def test_offsets_are_a_part_of_the_transaction(kafka: PlannedCluster, topic: str
             ):
                 transaction.send(topic, b"never")
                 raise ZeroDivisionError
-            assert finished.given_back == 1
+            assert (finished.begun, finished.committed, finished.given_back) == (1, 0, 1)
             (before,) = consumer.committed([TopicPartition(source, 0)], timeout=30)
             with producer.transaction(finished) as transaction:
                 for message in read:

@@ -22,14 +22,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
 from confluent_kafka import Message, TopicPartition
 
-from lossless.client.consuming.interfaces import Place, after, place_of
+from lossless.client.consuming.interfaces import Place, after, place_of, shown
+from lossless.client.errors import PartitionLost
 from lossless.client.finished_runs import Run
 from lossless.client.metrics import ConsumerMetrics
+from lossless.errors import BadInput
 
 CHUNKS_AHEAD = 8  # enough for the reader and the loop not to wait for each other
 FULL_S = 0.25  # partitions are paused when nobody took anything for this long: pausing is not free
@@ -76,6 +79,15 @@ class Chunk:
         return rest
 
 
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """What a producer's transaction commits: fixed when it begins."""
+
+    chunk: Chunk  # all of it that was handed out is in hand
+    positions: dict[Place, TopicPartition]
+    gone: set[Place] = field(default_factory=set)  # of those, revoked or lost since
+
+
 class Chunks:
     """The work of a loop. One loop at a time."""
 
@@ -94,6 +106,7 @@ class Chunks:
         self._full_since: float | None = None
         self._loop = 0  # who left a loop and asks again later is told that it is over
         self._loop_thread: int | None = None
+        self._transaction: Transaction | None = None
         self._stopped = False
         self._ended = False
         self._failure: BaseException | None = None
@@ -142,6 +155,7 @@ class Chunks:
 
     def _enter(self) -> int:
         with self._changed:
+            self._refuse_in_transaction()
             self._put_back()
             self._loop += 1
             self._loop_thread = threading.get_ident()
@@ -152,6 +166,7 @@ class Chunks:
         with self._changed:
             if loop != self._loop:
                 return None
+            self._refuse_in_transaction()
             self._finish_current()
             while not self._queue and not self._ended and not self._stopped:
                 self._changed.wait()
@@ -270,10 +285,68 @@ class Chunks:
                     positions.update(_ends_of(chunk.records[:handed_out]))
             return positions
 
-    def put_back(self) -> None:
-        """What is in hand was not done after all, and comes again."""
+    # Asked by a transaction, in the thread of the loop
+
+    def begin_transaction(self, uncommitted: Mapping[Place, TopicPartition]) -> None:
+        """What was handed out and not finished belongs to it, and nothing more is handed out until
+        it ends. `uncommitted`: positions of earlier records, which it commits as well."""
         with self._changed:
-            self._put_back()
+            self._refuse_in_transaction()
+            chunk = self._current
+            if chunk is None:
+                raise BadInput(
+                    "a transaction of a consumer begins with a record or a batch in hand",
+                    hint="begin it inside `for message in consumer` or `for batch in "
+                    "consumer.batches()`; or in a handler with workers=1",
+                )
+            self._cut_current()
+            self._walk(chunk, chunk.finished_for_certain())
+            chunk.together = True  # asking for the next record does not finish these
+            in_hand = {place_of(m) for m in chunk.records[chunk.walked :]}
+            if gone := in_hand - set(chunk.ends):
+                raise partition_lost(gone)
+            self._transaction = Transaction(chunk, {**uncommitted, **self.in_hand()})
+
+    def transaction_positions(self) -> dict[Place, TopicPartition]:
+        with self._changed:
+            transaction = self._transaction
+            if transaction is None or transaction.chunk is not self._current:
+                raise BadInput(
+                    "the loop was left before the transaction ended, so its records are handed "
+                    "out again",
+                    hint="end the transaction inside the loop",
+                )
+            if transaction.gone:
+                raise partition_lost(transaction.gone)
+            return transaction.positions
+
+    def end_transaction(self, *, committed: bool) -> dict[Place, TopicPartition]:
+        """Gives what Kafka has committed now and is still assigned.
+
+        Records of a committed transaction are finished, even if the loop never asks for another
+        one. Those of an aborted one are handed out again.
+        """
+        with self._changed:
+            transaction, self._transaction = self._transaction, None
+            if transaction is None:
+                return {}
+            if not committed:
+                self._put_back()
+                return {}
+            if transaction.chunk is self._current:
+                self._walk(transaction.chunk, len(transaction.chunk.records))
+                self._changed.notify_all()
+            positions = transaction.positions
+            return {p: at for p, at in positions.items() if p not in transaction.gone}
+
+    def _refuse_in_transaction(self) -> None:
+        if self._transaction is not None:
+            raise BadInput(
+                "the loop asks for more records, or another transaction begins, while a "
+                "transaction of this consumer is open",
+                hint="end the transaction first; for several records in one transaction read "
+                "them with consumer.batches()",
+            )
 
     # Asked by the poll thread
 
@@ -350,6 +423,8 @@ class Chunks:
         with self._changed:
             self._cut_current()
             self._held -= places
+            if self._transaction is not None:
+                self._transaction.gone |= places & set(self._transaction.positions)
             if self._current is not None:
                 for place in places:
                     self._current.ends.pop(place, None)
@@ -376,6 +451,17 @@ class Chunks:
             self._failure = self._failure or failure
             self._cut_current()
             self._changed.notify_all()
+
+
+def partition_lost(places: set[Place]) -> PartitionLost:
+    lost = PartitionLost(
+        f"{shown(places)} was revoked or lost before the transaction was committed: nothing of the "
+        "transaction is stored",
+        hint="continue with the loop: records of these partitions are handed out again here or to "
+        "another member",
+    )
+    lost.partitions = sorted(places)
+    return lost
 
 
 def _ends_of(records: list[Message]) -> dict[Place, TopicPartition]:

@@ -15,6 +15,7 @@ All of it in the poll thread.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -71,11 +72,14 @@ class Committer:
         self._committed: dict[Place, TopicPartition] = {}  # what Kafka has
         self._suspended: set[Place] = set()
         self._in_flight: dict[Place, TopicPartition] = {}
+        self._starting = threading.Lock()
+        self._idle = threading.Event()  # no commit is under way
+        self._idle.set()
         self._last_at = time.monotonic()
         self._finished_at_last = 0
         self._retry_at = 0.0
         self._retry_s = RETRY_FIRST_S
-        self.by_transactions = False  # somebody else commits: only the positions are kept
+        self.by_transactions = False  # a producer commits: only the positions are kept
 
     def committed_before(self, place: Place, position: TopicPartition) -> None:
         """What the group had committed when the partition was assigned."""
@@ -88,8 +92,26 @@ class Committer:
     def positions(self) -> dict[Place, TopicPartition]:
         return dict(self._positions)
 
+    def uncommitted(self) -> dict[Place, TopicPartition]:
+        """Positions that Kafka does not have yet."""
+        known = self.positions()
+        return {place: at for place, at in known.items() if self._is_news(place, at)}
+
     def add(self, positions: Mapping[Place, TopicPartition]) -> None:
         self._positions.update(positions)
+
+    def leave_to_transactions(self, timeout_s: float) -> bool:
+        """Commits nothing from now on. Returns whether the last commit was answered in time.
+
+        Until then a transaction must not commit: the broker could apply the older offsets last.
+        Called by the thread of the transaction.
+        """
+        with self._starting:
+            self.by_transactions = True
+        return self._idle.wait(timeout_s)
+
+    def committed_by_transaction(self, positions: Mapping[Place, TopicPartition]) -> None:
+        self._committed.update(positions)
 
     def forget(self, places: Iterable[Place]) -> None:
         for place in places:
@@ -123,12 +145,13 @@ class Committer:
         self._last_at = now
         self._finished_at_last = finished
         self._retry_at = 0.0
-        offsets = self._outstanding(self._positions)
+        offsets = self._start(self._positions)
         if not offsets:
             return
         try:
             self._consumer.commit(offsets=offsets, asynchronous=True)
         except KafkaException as error:
+            self._idle.set()
             self._failed(error.args[0], offsets)
             return
         self._in_flight = {(each.topic, each.partition): each for each in offsets}
@@ -136,6 +159,7 @@ class Committer:
     def on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         """Synchronous commits do not come by here."""
         asked, self._in_flight = self._in_flight, {}
+        self._idle.set()
         self._answered(error, [p for p in partitions if (p.topic, p.partition) in asked], asked)
 
     def commit_now(self, places: Iterable[Place], timeout_s: float) -> bool:
@@ -144,7 +168,7 @@ class Committer:
         deadline = time.monotonic() + timeout_s
         pause_s = RETRY_FIRST_S
         while True:
-            offsets = self._outstanding({p: o for p, o in self._positions.items() if p in wanted})
+            offsets = self._start({p: o for p, o in self._positions.items() if p in wanted})
             if not offsets:
                 return not (wanted & self._suspended)
             asked = {(each.topic, each.partition): each for each in offsets}
@@ -154,6 +178,9 @@ class Committer:
                 self._answered(error.args[0], offsets, asked)
             else:
                 self._answered(None, answered, asked)
+            finally:
+                if not self._in_flight:
+                    self._idle.set()
             self._retry_at = 0.0
             if not self._outstanding({p: o for p, o in self._positions.items() if p in wanted}):
                 return not (wanted & self._suspended)
@@ -162,6 +189,14 @@ class Committer:
                 return False
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+    def _start(self, positions: Mapping[Place, TopicPartition]) -> list[TopicPartition]:
+        """What is to be committed now; a transaction that begins waits for it."""
+        with self._starting:
+            offsets = self._outstanding(positions)
+            if offsets:
+                self._idle.clear()
+            return offsets
 
     def _outstanding(self, positions: Mapping[Place, TopicPartition]) -> list[TopicPartition]:
         if self.by_transactions:

@@ -49,6 +49,7 @@ from lossless.client.consuming.settings import (
 from lossless.client.consuming.units import Units
 from lossless.client.consuming.waiting_keys import KeepsKeyOrder, WaitingKeys
 from lossless.client.consuming.workers import Workers
+from lossless.client.errors import TransactionAborted
 from lossless.client.metrics import ConsumerMetrics
 from lossless.client.retrying import RetryPolicy
 from lossless.client.sending import Sender
@@ -141,6 +142,7 @@ class Consumer:
         self._failures.waiting_keys = self._make_waiting_keys()
         self._closed = False
         self._stopped_early = False
+        self._transaction_group: object = None
 
     @classmethod
     def from_contract(
@@ -388,12 +390,48 @@ class Consumer:
 
     # Transactions
 
-    def transaction_offsets(self) -> tuple[list[TopicPartition], object]:
-        """What a transaction commits together with what it sends: everything handed out so far,
-        the record or batch in hand included, and the metadata of the group.
+    def transaction_begun(self) -> None:
+        """A producer's transaction begins: it covers the record or batch in hand.
 
-        From the first call on the offsets of this consumer are committed by transactions only.
+        Its offsets and the group's metadata are fixed here. From the first call on, the offsets of
+        this consumer are committed by transactions only.
         """
+        poller, work = self._in_transaction()
+        if not poller.committer.leave_to_transactions(CLOSE_S):
+            raise TransactionAborted(
+                f"an earlier commit of group {self.group} was not answered for {CLOSE_S:.0f} s",
+                hint="are the brokers available? nothing of the transaction was sent: retry it",
+            )
+        # The metadata first: positions of a later generation are refused together with it.
+        group = poller.group_metadata()
+        work.begin_transaction(poller.committer.uncommitted())
+        if group is None:
+            work.end_transaction(committed=False)
+            raise TransactionAborted(
+                f"this consumer is not a member of group {self.group} at the moment",
+                hint="continue with the loop: records are handed out when it has rejoined",
+            )
+        self._transaction_group = group
+
+    def transaction_offsets(self) -> tuple[list[TopicPartition], object]:
+        """The offsets to commit with the transaction, and the metadata of the group.
+
+        Raises PartitionLost if a partition was revoked or lost since the transaction began.
+        """
+        _, work = self._in_transaction()
+        return list(work.transaction_positions().values()), self._transaction_group
+
+    def transaction_committed(self) -> None:
+        """The records of the transaction are finished."""
+        poller, work = self._in_transaction()
+        poller.committer.committed_by_transaction(work.end_transaction(committed=True))
+
+    def transaction_aborted(self) -> None:
+        """The records of the transaction are handed out again."""
+        if isinstance(self._work, Chunks):
+            self._work.end_transaction(committed=False)
+
+    def _in_transaction(self) -> tuple[Poller, Chunks]:
         work, poller = self._work, self._poller
         if poller is None or not isinstance(work, Chunks):
             raise BadInput(
@@ -401,11 +439,4 @@ class Consumer:
                 hint="begin it inside `for message in consumer` or `for batch in "
                 "consumer.batches()`; or in a handler with workers=1",
             )
-        poller.committer.by_transactions = True
-        positions = {**poller.committer.positions(), **work.in_hand()}
-        return list(positions.values()), poller.group_metadata()
-
-    def transaction_aborted(self) -> None:
-        """What is in hand was not done after all: the loop gets it again."""
-        if isinstance(self._work, Chunks):
-            self._work.put_back()
+        return poller, work

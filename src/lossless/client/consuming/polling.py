@@ -121,9 +121,12 @@ class Poller:
             self._serve_calls()
         return future
 
-    def group_metadata(self) -> object:
-        """Of the last step: a transaction must not wait for a poll thread that waits for records.
-        One of a generation that is over makes the transaction fail, which is what it is for."""
+    def group_metadata(self) -> object | None:
+        """The group's metadata as of the last read, or None while this consumer is not a member.
+
+        A transaction must not wait for a poll thread that waits for records. Metadata of an earlier
+        generation makes the transaction fail, as it should.
+        """
         if self._group_metadata is None:
             self.call(self._refresh_group_metadata).result(CALL_S)
         return self._group_metadata
@@ -132,7 +135,11 @@ class Poller:
         """confluent-kafka 2.16 waits for the other call with the interpreter locked when two
         threads use one consumer: for ever. Hence only in the poll thread."""
         if self._consumer is not None:
-            self._group_metadata = self._consumer.consumer_group_metadata()
+            metadata = self._consumer.consumer_group_metadata()
+            # Without a member id the broker would take the offsets without a check of the
+            # generation, as it does for old clients. Asked afterwards: a member that was removed
+            # from the group gets a new id only after callbacks in this thread.
+            self._group_metadata = metadata if self._consumer.memberid() else None
 
     def close(self, timeout_s: float) -> bool:
         """Whether everything ended in time."""
@@ -187,17 +194,21 @@ class Poller:
         has_room = self._work.wait_for_room(IDLE_S)
         checked = self.assignment.check_epochs()
         self.assignment.apply_pauses()
+        records: list[Message] = []
         if has_room:
-            self._take_in(consumer, self._read(consumer, IDLE_S if checked else SOON_S))
+            records = self._read(consumer, IDLE_S if checked else SOON_S)
         elif self.assignment.all_paused:
-            self._take_in(consumer, consumer.consume(1, IDLE_S / 2))
+            records = consumer.consume(1, IDLE_S / 2)
+        if self.committer.by_transactions:
+            # Before the records are handed over: a transaction over them must not begin with the
+            # metadata of an earlier generation, or the broker refuses its offsets.
+            self._refresh_group_metadata()
+        self._take_in(consumer, records)
         now = time.monotonic()
         finished = self._work.finished()
         if self.committer.due(finished, now):
             self.committer.add(self._work.collect())
             self.committer.commit(finished, now)
-        if self.committer.by_transactions:
-            self._refresh_group_metadata()
         self._metrics.buffered = self._work.buffered()
         self.assignment.ask_for_waiting_keys()
         if now - self._lag_at >= LAG_INTERVAL_S:

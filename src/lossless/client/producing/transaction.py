@@ -1,12 +1,19 @@
 """Several records, and the offsets that they came from, stored together or not at all.
 
-    with producer.transaction(consumer) as transaction:
-        transaction.send("totals", …)
+    for batch in consumer.batches():
+        with producer.transaction(consumer) as transaction:
+            transaction.send("totals", …)
+
+A transaction of a consumer covers the record or the batch in hand: their offsets and the metadata
+of the group are fixed when it begins, and it never commits without them. While it is open, the
+consumer hands out nothing more; after an abort it hands out the same records again.
 
 The end of the block commits; an exception in it, an interrupt too, aborts and goes on. What cannot
-be committed raises one of three:
+be committed raises one of these:
 
     TransactionAborted   nothing of it was stored: do the whole block again
+    PartitionLost        nothing of it was stored: a partition of the consumer was revoked or lost
+                         since it began, and its records are handed out again here or elsewhere
     Fenced, ClientFailed another producer has taken this transactional.id, or this one cannot go on
 
 A commit whose answer got lost is asked about until it is decided: only then is it known whether the
@@ -20,7 +27,7 @@ import logging
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from lossless.client.errors import ClientError, Kind, TransactionAborted
+from lossless.client.errors import ClientError, Kind, PartitionLost, TransactionAborted
 from lossless.client.producing.delivery import Delivery
 from lossless.client.producing.transacting import Offsets, Transactions
 from lossless.errors import BadInput
@@ -39,8 +46,17 @@ INTERRUPTED_ABORT_S = 5.0
 class HasOffsets(Protocol):
     """A consumer, as far as a transaction needs to know it."""
 
+    def transaction_begun(self) -> None:
+        """The record or batch in hand belongs to the transaction."""
+        ...
+
     def transaction_offsets(self) -> tuple[list[TopicPartition], Any]:
-        """What it has finished, as next offsets, and its group's metadata."""
+        """What it has finished, as next offsets, and its group's metadata, both as of the
+        beginning. PartitionLost if a partition is gone since."""
+        ...
+
+    def transaction_committed(self) -> None:
+        """What it had in hand is finished."""
         ...
 
     def transaction_aborted(self) -> None:
@@ -69,7 +85,13 @@ class Transaction:
         return self._producer.send(topic, value, key, **more)
 
     def __enter__(self) -> Self:
-        self._transactions.begin(self)
+        if self._consumer is not None:
+            self._consumer.transaction_begun()
+        try:
+            self._transactions.begin(self)
+        except BaseException:
+            self._give_back()
+            raise
         self._is_open = True
         return self
 
@@ -108,8 +130,10 @@ class Transaction:
                 ) from failure
             self._transactions.commit(self, self._offsets())
             self._is_open = False
+            if self._consumer is not None:
+                self._consumer.transaction_committed()
         except ClientError as error:
-            if error.kind is Kind.FATAL:
+            if error.kind is Kind.FATAL and not isinstance(error, PartitionLost):
                 self._is_open = False
                 self._give_back()
             else:
@@ -126,5 +150,4 @@ class Transaction:
     def _offsets(self) -> Offsets | None:
         if self._consumer is None:
             return None
-        offsets, group = self._consumer.transaction_offsets()
-        return (offsets, group) if offsets else None
+        return self._consumer.transaction_offsets()
