@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lossless.broker.connection import Connection
-from lossless.broker.links import Link
+from lossless.broker.links import Wire
 from lossless.wire.outgoing import Outgoing
 
 
@@ -37,6 +36,9 @@ class _Transport(asyncio.Transport):
     def abort(self) -> None:
         self.is_aborted = True
 
+    def is_closing(self) -> bool:
+        return self.is_aborted or self.is_closed
+
     def close(self) -> None:
         self.is_closed = True
 
@@ -46,7 +48,7 @@ def _answer(number: int, body: bytes, *, is_flexible: bool) -> bytes:
     return struct.pack(">i", len(told)) + told
 
 
-def _come(link: Link, data: bytes) -> None:
+def _come(link: Wire, data: bytes) -> None:
     """As a loop reads it."""
     while data:
         buffer = link.get_buffer(-1)
@@ -56,8 +58,8 @@ def _come(link: Link, data: bytes) -> None:
         data = data[size:]
 
 
-async def _link(questions: list[bool], heard: list[Any]) -> tuple[Link, _Transport]:
-    link = Link(lambda: ("127.0.0.1", 1), "a test", lambda _protocol, _address: None)
+async def _link(questions: list[bool], heard: list[Any]) -> tuple[Wire, _Transport]:
+    link = Wire("a test")
     transport = _Transport()
     link.connection_made(transport)
     for is_flexible in questions:
@@ -111,28 +113,6 @@ def test_an_answer_nobody_asked_for_ends_the_connection() -> None:
         return heard, transport.is_aborted
 
     assert asyncio.run(hear()) == ([], True)
-
-
-def test_who_asks_while_a_connection_is_lost_that_was_only_just_opened_is_told() -> None:
-    heard: list[Any] = []
-
-    async def lose(made: Callable[[], asyncio.BaseProtocol], _address: Any) -> None:
-        link = made()
-        assert isinstance(link, Link)
-        link.connection_made(_Transport())
-        link.connection_lost(None)
-        link.ask(Outgoing(3, 12, True, b"", lambda frame, at: frame[at:]), heard.append)
-
-    async def ask() -> None:
-        link = Link(lambda: ("127.0.0.1", 1), "a test", lose)
-        link.ask(Outgoing(3, 12, True, b"", lambda frame, at: frame[at:]), heard.append)
-        async with asyncio.timeout(10):
-            while len(heard) < 2:
-                await asyncio.sleep(0)
-        link.close()
-
-    asyncio.run(ask())
-    assert heard == [None, None]
 
 
 class _Hears:

@@ -12,6 +12,7 @@ comes in one turn of the loop is told together, if the machine can take it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -154,14 +155,21 @@ class Host:
     # What the machine asks for
 
     def _run(self, effects: Effects, now_ms: int) -> None:
+        """Each effect for itself: one that fails is logged, and the others still happen."""
         for to, request in effects.send:
-            self._send(to, request, partial(self._on_answer, to, request))
+            answered = partial(self._on_answer, to, request)
+            try:
+                self._send(to, request, answered)
+            except Exception:
+                _logger.exception("%s to node %d was not sent", type(request).__name__, to)
+                self._loop.call_soon(answered, None)
         for token, answer in effects.reply:
             try:
                 token(answer)
-            except Exception:  # it cannot be put into words; what else is to be done is done
+            except Exception:  # it cannot be encoded, or the connection is gone
                 _logger.exception("an answer: %s", type(answer).__name__)
-                token(None)
+                with contextlib.suppress(Exception):  # the same, once more
+                    token(None)
         for log in effects.flush:
             if not self._to_flush:
                 self._loop.call_soon(self._flush)

@@ -3,12 +3,17 @@
 Answers come in the order of the requests, so what waits at the other end keeps what follows
 waiting. Fetches wait; they have a connection of their own. When a connection breaks, everything
 that was under way on it is answered with None: nobody knows whether it arrived.
+
+A `Wire` is one connection, from the attempt to open it to its end, and is never used again. The
+event loop may report the loss of a connection late or, when it timed out while it was being opened,
+never; with a new wire for each attempt neither can affect the next connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import collections
+import logging
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -22,11 +27,13 @@ CONNECT_S_MAX = 3.0
 REQUEST_S_MAX = 30.0  # request.timeout.ms; nobody waits longer than twice that
 FRAME_BYTES_MAX = 256 << 20
 
+_logger = logging.getLogger(__name__)
+
 Answered = Callable[[Any], None]  # with the message, or None
 
 
-class Link(asyncio.BufferedProtocol):
-    """One connection to one node, opened when something is to be sent."""
+class Link:
+    """The way to one node. It opens a connection when something is to be sent and none is open."""
 
     def __init__(
         self,
@@ -37,8 +44,56 @@ class Link(asyncio.BufferedProtocol):
         self._address = address
         self._client_id = client_id
         self._open_connection = open_connection
-        self._transport: asyncio.Transport | None = None
+        self._wire: Wire | None = None
         self._opening: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def ask(self, outgoing: Outgoing, answered: Answered) -> None:
+        if self._is_closed:
+            return
+        wire = self._wire
+        if wire is None or not wire.is_usable():
+            wire = self._wire = Wire(self._client_id)
+            self._opening = asyncio.get_running_loop().create_task(self._open(wire))
+        wire.ask(outgoing, answered)
+
+    async def _open(self, wire: Wire) -> None:
+        try:
+            address = self._address()
+            if address is None:
+                raise OSError("the node has no address yet")
+            async with asyncio.timeout(CONNECT_S_MAX):
+                await self._open_connection(lambda: wire, address)
+        except OSError:  # TimeoutError is one
+            wire.fail()
+        except Exception as error:
+            _logger.warning("no connection to %s: %r", address, error)
+            wire.fail()
+        else:
+            if not wire.is_open:  # it was lost before this task resumed
+                wire.fail()
+
+    def reset(self) -> None:
+        """Breaks the connection. Every request under way on it is answered with None."""
+        if self._wire is not None:
+            self._wire.reset()
+
+    def close(self) -> None:
+        """Closes the link for good. Requests under way are not answered."""
+        self._is_closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._wire is not None:
+            self._wire.close()
+
+
+class Wire(asyncio.BufferedProtocol):
+    """One connection to another node, and the requests that wait for their answers on it."""
+
+    def __init__(self, client_id: str) -> None:
+        self._client_id = client_id
+        self._transport: asyncio.Transport | None = None
+        self._is_over = False
         self._unsent: list[bytes] = []
         self._asked: collections.deque[tuple[int, Any, bool, Answered]] = collections.deque()
         self._next_id = 0
@@ -48,7 +103,17 @@ class Link(asyncio.BufferedProtocol):
         self._filled = 0
         self._watch: asyncio.TimerHandle | None = None
         self._watched = 0  # the oldest question when it was last looked at
-        self._is_closed = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None
+
+    def is_usable(self) -> bool:
+        """Whether requests may be sent, now or once the connection is open. A connection whose
+        transport is closing is given up here: its end may never be reported."""
+        if self._transport is not None and self._transport.is_closing():
+            self.fail()
+        return not self._is_over
 
     def ask(self, outgoing: Outgoing, answered: Answered) -> None:
         self._next_id = (self._next_id + 1) & 0x7FFFFFFF
@@ -63,18 +128,20 @@ class Link(asyncio.BufferedProtocol):
         self._asked.append((self._next_id, outgoing.read, outgoing.is_flexible, answered))
         if self._watch is None:
             self._watch_oldest()
-        if self._transport is not None:
-            self._transport.write(frame)
+        if self._transport is None:
+            self._unsent.append(frame)
             return
-        self._unsent.append(frame)
-        if self._opening is None and not self._is_closed:
-            self._opening = asyncio.get_running_loop().create_task(self._open())
+        try:
+            self._transport.write(frame)
+        except RuntimeError as error:  # uvloop's, when the transport was closed unnoticed
+            _logger.warning("a connection that is closed: %s", error)
+            self.fail()
 
     def _watch_oldest(self) -> None:
-        """A node that stands still keeps its connections: who has not answered for so long is taken
-        for gone."""
+        """A node that hangs keeps its connections open, so one that has not answered for
+        `REQUEST_S_MAX` is given up."""
         self._watch = None
-        if not self._asked or self._is_closed:
+        if not self._asked or self._is_over:
             return
         oldest = self._asked[0][0]
         if oldest == self._watched:
@@ -84,29 +151,17 @@ class Link(asyncio.BufferedProtocol):
         loop = asyncio.get_running_loop()
         self._watch = loop.call_later(REQUEST_S_MAX, self._watch_oldest)
 
-    async def _open(self) -> None:
-        address = self._address()
-        try:
-            if address is None:
-                raise OSError("the node has no address yet")
-            async with asyncio.timeout(CONNECT_S_MAX):
-                await self._open_connection(lambda: self, address)
-        except OSError:  # TimeoutError is one
-            self._opening = None
-            self._fail()
-        else:
-            self._opening = None
-            if self._transport is None:  # lost before this was heard: who asked since is told too
-                self._fail()
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        if self._is_over:  # given up while it was being opened
+            self._transport.abort()
+            return
         unsent, self._unsent = self._unsent, []
         self._transport.writelines(unsent)
 
     def connection_lost(self, _error: BaseException | None) -> None:
         self._transport = None
-        self._fail()
+        self.fail()
 
     def get_buffer(self, _size: int) -> memoryview:
         return self._shared if self._frame is None else self._frame[self._filled :]
@@ -153,25 +208,28 @@ class Link(asyncio.BufferedProtocol):
             self.reset()
         answered(answer)
 
-    def _fail(self) -> None:
-        self._rest, self._frame = b"", None
-        self._unsent.clear()
+    def fail(self) -> None:
+        """Ends the connection. Every request that waits for an answer gets None."""
         asked, self._asked = self._asked, collections.deque()
-        if not self._is_closed:
-            for _, _, _, answered in asked:
-                answered(None)
+        self._end()
+        for _, _, _, answered in asked:
+            answered(None)
 
     def reset(self) -> None:
-        """The connection is of no use any more: who waits is told so."""
+        """Breaks an open connection. `connection_lost` follows, and then `fail`."""
         if self._transport is not None:
             self._transport.abort()
 
     def close(self) -> None:
-        """For good, and nobody is told."""
-        self._is_closed = True
+        """Ends the connection without answering the requests that wait."""
+        self._asked.clear()
+        self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._rest, self._frame = b"", None
+        self._unsent.clear()
         if self._watch is not None:
             self._watch.cancel()
-        if self._opening is not None:
-            self._opening.cancel()
         if self._transport is not None:
             self._transport.abort()

@@ -3,6 +3,8 @@ protocol."""
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from group_host import (
     GROUP,
@@ -242,6 +244,49 @@ def test_an_expression_that_is_not_regular_is_refused(host: Host) -> None:
     answer = host.consume("a", subscribed_topic_regex="(")
     assert answer.error is Error.INVALID_REGULAR_EXPRESSION
     assert host.groups() == ()
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [r"(a)\1", "(?=a)a", "(?<!a)b", "a++", "(" * 2000, "a{1001}", r"(\pL{100}){10}", "\ud800"],
+    ids=[
+        "backreference",
+        "lookahead",
+        "lookbehind",
+        "possessive",
+        "open",
+        "repeats",
+        "large",
+        "bytes",
+    ],
+)
+def test_an_expression_beyond_re2_is_refused(host: Host, expression: str) -> None:
+    answer = host.consume("a", subscribed_topic_regex=expression)
+    assert answer.error is Error.INVALID_REGULAR_EXPRESSION
+    assert host.groups() == ()
+
+
+@pytest.mark.parametrize("expression", ["(a+)+$", "(a|aa)+$", "(.*a){50}b", "(a?){45}a{45}b"])
+def test_an_expression_that_would_backtrack_for_ever_is_answered_at_once(
+    host: Host, expression: str
+) -> None:
+    host.topics["a" * 45 + "!"] = TopicView(0xC3, 1)
+    started = time.process_time()
+    answer = host.consume("a", subscribed_topic_names=None, subscribed_topic_regex=expression)
+    assert (answer.error, answer.assignment) == (Error.NONE, ())
+    assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize(
+    ("expression", "topic"),
+    [(r"\Qa.b\E", "a.b"), (r"(?i)A\.B", "a.b"), (r"\p{Ll}\.\pL", "a.b"), (r"^a\W\w$", "a.b")],
+)
+def test_expressions_as_javas_clients_write_them_match(
+    host: Host, expression: str, topic: str
+) -> None:
+    host.topics[topic] = TopicView(0xC3, 1)
+    answer = host.consume("a", subscribed_topic_names=None, subscribed_topic_regex=expression)
+    assert answer.assignment == (TopicPartitions(0xC3, (0,)),)
 
 
 def test_what_an_expression_stands_for_is_written_down_as_long_as_it_is_used(host: Host) -> None:

@@ -16,7 +16,6 @@ Rules learnt
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
@@ -31,6 +30,7 @@ from lossless.core.groups.consumer_group import (
     preferred_assignor,
     topics_of,
 )
+from lossless.core.groups.expressions import is_valid, matches
 from lossless.core.groups.messages import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -144,7 +144,7 @@ class ConsumerProtocol:
                 Error.UNSUPPORTED_ASSIGNOR,
                 f"ServerAssignor {request.server_assignor} is not supported. It can be: {known}.",
             )
-        if request.subscribed_topic_regex and _compiled(request.subscribed_topic_regex) is None:
+        if request.subscribed_topic_regex and not is_valid(request.subscribed_topic_regex):
             return Refusal(
                 Error.INVALID_REGULAR_EXPRESSION,
                 f"SubscribedTopicRegex {request.subscribed_topic_regex} is not valid.",
@@ -339,10 +339,7 @@ class ConsumerProtocol:
         names = self._topics()
         resolved = {}
         for expression in sorted(expressions):
-            compiled = _compiled(expression)
-            resolved[expression] = frozenset(
-                name for name in names if compiled is not None and compiled.fullmatch(name)
-            )
+            resolved[expression] = frozenset(name for name in names if matches(expression, name))
         return resolved
 
     def _assigned(
@@ -547,13 +544,6 @@ def _is_full(request: ConsumerGroupHeartbeat) -> bool:
 
 def _topics_of_all(members: Iterable[ConsumerMember], regexes: Regexes) -> frozenset[str]:
     return frozenset[str]().union(*(topics_of(member, regexes) for member in members))
-
-
-def _compiled(expression: str) -> re.Pattern[str] | None:
-    try:
-        return re.compile(expression)
-    except (re.error, RecursionError, OverflowError):
-        return None
 
 
 def _partitions(said: tuple[TopicPartitions, ...] | None) -> Partitions | None:
