@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from lossless.cli.main import cli, main
+from lossless.simulator.run import Run
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 LOSES = ["prove", "--acks", "1", "--faults", "broker-crash,broker-pause", "--look-for", "lost"]
@@ -106,6 +107,19 @@ def test_a_scenario_that_prints_something_else_is_told_and_can_be_rewritten(tmp_
         (["--look-for", "trouble"], "nothing is called 'trouble'"),
         (["no-such-file.txt"], "no-such-file.txt: No such file or directory"),
         (["--seeds", "0"], "0 is not in the range"),
+        (["--seed", "3", "--seeds", "9"], "--seed runs one schedule, --seeds many"),
+        (["--set", "idempotent=true", "--acks", "1"], "idempotent=true needs acks=all, not acks=1"),
+        (
+            ["--set", "idempotent=true", "--in-flight", "6"],
+            "in-flight is 1 to 5 with an idempotent",
+        ),
+        (["--idempotent", "true", "--set", "retries=false"], "idempotent=true needs retries=true"),
+        (["--transactions", "true", "--acks", "1"], "transactions need an idempotent producer"),
+        (
+            ["--rf", "1", "--min-isr", "1", "--set", "from-follower=true"],
+            "from-follower=true needs a follower; rf is 2 or more",
+        ),
+        (["--groups", "3"], "groups=3 needs as many consumers, and there are 2"),
         (["--rewrite"], "--rewrite is for scenarios: name their files"),
         (["a.txt", "--acks", "1"], "--acks has no meaning for scenarios: their files say it"),
         (["--html", "nowhere/run.html"], "--html nowhere/run.html: there is no folder nowhere"),
@@ -124,6 +138,37 @@ def test_what_cannot_be_used_is_told_in_a_line_with_exit_code_2(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert told in captured.err.replace("\n", " ")
+
+
+def test_an_internal_error_exits_with_70_and_names_the_seed_and_the_command_that_repeats_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = Run.settle
+
+    def fails_in_seed_3(run: Run) -> bool:
+        if run.seed == 3:
+            raise KeyError("planted")
+        return whole(run)
+
+    monkeypatch.setattr(Run, "settle", fails_in_seed_3)
+    arguments = ["--faults", "broker-stop", "--set", "producers=1"]
+    monkeypatch.setattr("sys.argv", ["lossless", "prove", *arguments])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 70
+    captured = capsys.readouterr()
+    assert "VALID" not in captured.out
+    said = " ".join(captured.err.split())
+    assert "internal error in the schedule of seed 3: KeyError: 'planted'" in said
+    assert "lossless prove --faults broker-stop --set producers=1 --seed 3" in said
+
+
+def test_a_consumer_that_reads_from_followers_asks_only_brokers_with_a_replica() -> None:
+    """Four brokers and two replicas: the last broker that does not lead may have none."""
+    arguments = ("--brokers", "4", "--rf", "2", "--set", "from-follower=true")
+    result = _run("prove", *arguments, "--faults", "client-disconnect", "--seeds", "5")
+    assert "UNREFUTED" in result.stdout
+    assert result.exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,6 +43,10 @@ _SHOWN = {
     "isolation": "isolation.level.",
     "groups": "Share consumers out among so many groups; 0: each has everything.",
 }
+
+
+# Options that decide what a schedule is and how it is judged, and not how it is shown.
+_OF_A_SCHEDULE = {*(name.replace("-", "_") for name in _SHOWN), "faults", "more", "look_for"}
 
 
 def _setting_options(function: click.decorators.FC) -> click.decorators.FC:
@@ -123,17 +128,50 @@ def command(
     pairs += pairs_of(" ".join(more), "--set")
     settings = changed(Settings(), pairs, "lossless prove")
     wanted = kinds_of(look_for, "--look-for")
-    if seed is None:
-        exploration = _explore(settings, seeds, wanted)
-    else:
-        exploration = _one(settings, seed, wanted)
-    result = exploration.found
-    if result is not None and seed is None and not whole:
-        result = _smallest(result, wanted)
-    _tell(exploration, result, wanted, as_json=output_format == "json")
-    if html_file is not None:
-        _write_page(result, html_file)
+    given_source = click.get_current_context().get_parameter_source("seeds")
+    if seed is not None and given_source is click.core.ParameterSource.COMMANDLINE:
+        raise BadInput("--seed runs one schedule, --seeds many: give one of them")
+    with _failing_with_a_command():
+        if seed is None:
+            exploration = _explore(settings, seeds, wanted)
+        else:
+            exploration = _one(settings, seed, wanted)
+        result = exploration.found
+        if result is not None and seed is None and not whole:
+            result = _smallest(result, wanted)
+        _tell(exploration, result, wanted, as_json=output_format == "json")
+        if html_file is not None:
+            _write_page(result, html_file)
     sys.exit(exploration.verdict.exit_code)
+
+
+@contextmanager
+def _failing_with_a_command() -> Iterator[None]:
+    """Adds the command that repeats it to a failure of the simulation itself."""
+    from lossless.simulator.run import ScheduleFailed
+
+    try:
+        yield
+    except ScheduleFailed as failed:
+        failed.hint = (
+            "This is a bug in Lossless, and no verdict about the settings. Please report it with "
+            f"the command that repeats it: {_repeating(failed.seed)}"
+        )
+        raise
+
+
+def _repeating(seed: int) -> str:
+    """The command that runs one schedule again."""
+    context = click.get_current_context()
+    words = ["lossless", "prove"]
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if source is click.core.ParameterSource.COMMANDLINE and name in _OF_A_SCHEDULE:
+            value = context.params[name]
+            for one in value if isinstance(value, tuple) else (value,):
+                words += [parameter.opts[0], str(one)]
+    return shlex.join([*words, "--seed", str(seed)])
 
 
 def _refuse_settings_of_scenarios() -> None:

@@ -6,12 +6,13 @@ brokers=3 rf=3 min-isr=2 acks=all faults=broker-crash,power-loss off=shrink_when
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from lossless.contract.faults import FaultKind
 from lossless.errors import BadInput
+from lossless.log.producers import BATCHES_MAX
 from lossless.log.rules import Rules
 from lossless.simulator.invariants import INVARIANTS
 from lossless.simulator.settings import FAULTS, Settings
@@ -163,14 +164,36 @@ def changed(settings: Settings, pairs: Iterable[tuple[str, str]], where: str) ->
         if applied is None:
             raise BadInput(f"{where}: {name}={text} is not accepted; {name} is {option.accepted}")
         settings = applied
-    if settings.producer.transactional and not settings.producer.unit:
-        raise BadInput(f"{where}: transactions need records that belong together; unit is 1 to 9")
+    for contradiction in _contradictions(settings):
+        raise BadInput(f"{where}: {contradiction}")
+    return settings
+
+
+def _contradictions(settings: Settings) -> Iterator[str]:
+    """Settings that cannot be had together, because a client would refuse them, for example."""
+    producer, consumer = settings.producer, settings.consumer
+    if producer.transactional and not producer.unit:
+        yield "transactions need records that belong together; unit is 1 to 9"
     if settings.replication_factor > settings.brokers:
-        raise BadInput(
-            f"{where}: rf={settings.replication_factor} needs as many brokers, and there are "
+        yield (
+            f"rf={settings.replication_factor} needs as many brokers, and there are "
             f"{settings.brokers}; rf is 1 to {settings.brokers} here"
         )
-    return settings
+    if producer.transactional and not producer.is_idempotent:
+        yield "transactions need an idempotent producer: acks=all idempotent=true"
+    if producer.idempotent and producer.acks != -1:
+        yield f"idempotent=true needs acks=all, not acks={producer.acks}"
+    if producer.is_idempotent and producer.in_flight_max > BATCHES_MAX:
+        yield f"in-flight is 1 to {BATCHES_MAX} with an idempotent producer"
+    if producer.idempotent and not producer.retries:
+        yield "idempotent=true needs retries=true"
+    if consumer.from_follower and settings.replication_factor == 1:
+        yield "from-follower=true needs a follower; rf is 2 or more"
+    if settings.groups > settings.consumers:
+        yield (
+            f"groups={settings.groups} needs as many consumers, and there are "
+            f"{settings.consumers}; groups is 0 to {settings.consumers} here"
+        )
 
 
 def pairs_of(text: str, where: str) -> list[tuple[str, str]]:

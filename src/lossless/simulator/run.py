@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import hashlib
 import random
+import traceback
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from pathlib import PurePath
+from typing import ClassVar, NamedTuple
 
 from lossless.core.broker import Broker
 from lossless.core.machine import Machine
@@ -28,6 +30,7 @@ from lossless.core.messages import (
 from lossless.core.replica import Replica, Role
 from lossless.core.standing import Phase
 from lossless.core.transactions.state import IDLE
+from lossless.errors import LosslessError
 from lossless.simulator.clients.consumer import Consumer, Offsets
 from lossless.simulator.clients.leaders import Leaders
 from lossless.simulator.clients.member import Member
@@ -60,6 +63,19 @@ PREPARE_STEPS_MAX = 4_000
 CHAOS_STEPS_MAX = 20_000
 SETTLE_STEPS_MAX = 20_000
 LOOK_EVERY = 16  # steps: whether everything is settled
+
+
+class ScheduleFailed(LosslessError):
+    """The simulation itself failed. This says nothing about the settings."""
+
+    exit_code: ClassVar[int] = 70
+
+    def __init__(self, seed: int, error: Exception) -> None:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"{type(error).__name__}: {error}".removesuffix(": ")
+        place = f"{PurePath(where.filename).name}, line {where.lineno}"
+        super().__init__(f"internal error in the schedule of seed {seed}: {what} ({place})")
+        self.seed = seed
 
 
 class Step(NamedTuple):
@@ -198,6 +214,7 @@ class Run:
                 self.partitions,
                 self._leaders(process),
                 self._leaders(process, OFFSETS_TOPIC),
+                near=self._follower,
                 tell=self.world.events.append,
                 knows_epochs=settings.rules.fetch_checks_epoch,
             )
@@ -208,9 +225,16 @@ class Run:
             self.partitions,
             self._leaders(process),
             offsets=self._offsets,
+            near=self._follower,
             tell=self.world.events.append,
             knows_epochs=settings.rules.fetch_checks_epoch,
         )
+
+    def _follower(self, partition: TopicPartition, leader: int) -> int:
+        """The last replica that does not lead; the leader while the controller is unreachable."""
+        state = self.world.agreed(partition)
+        replicas = () if state is None else state.replicas
+        return max((broker for broker in replicas if broker != leader), default=leader)
 
     def _session(self, process: Process) -> str:
         """A client that starts again is another, and no promise about order ties it to the first:
@@ -221,6 +245,13 @@ class Run:
     # Phases
 
     def run(self) -> Result:
+        """Raises ScheduleFailed if the simulation fails: an exception is not a verdict."""
+        try:
+            return self._run()
+        except Exception as error:
+            raise ScheduleFailed(self.seed, error) from error
+
+    def _run(self) -> Result:
         self.prepare()
         plan = self._plan()
         self._chaos(plan)

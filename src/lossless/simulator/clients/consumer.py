@@ -51,6 +51,7 @@ class Offset(NamedTuple):
 
 NOTHING = Offset(0, UNKNOWN_EPOCH)
 Offsets = dict[tuple[str, TopicPartition], Offset]
+Near = Callable[[TopicPartition, int], int]  # the broker to read from, beside this leader
 
 
 class Position:
@@ -107,6 +108,7 @@ class Consumer:
         leaders: Leaders,
         *,
         offsets: Offsets,
+        near: Near = lambda _partition, leader: leader,
         tell: Callable[[Event], None],
         knows_epochs: bool = True,
     ) -> None:
@@ -116,6 +118,7 @@ class Consumer:
         self.positions = {partition: Position() for partition in partitions}
         self._leaders = leaders
         self._offsets = offsets
+        self._near = near
         self._tell = tell
         self._knows_epochs = knows_epochs
         self._to_process: deque[tuple[Position, TopicPartition, int, str]] = deque()
@@ -201,7 +204,8 @@ class Consumer:
             epoch = leader.leader_epoch if self._knows_epochs else UNKNOWN_EPOCH
             question = position.asked = self._question(partition, position, epoch, now_ms)
             is_fetch = isinstance(question, Fetch)
-            target = self._near(leader.leader) if is_fetch else leader.leader
+            is_near = is_fetch and self.settings.from_follower
+            target = self._near(partition, leader.leader) if is_near else leader.leader
             sends.append(Send(target, question))
         sends += self._leaders.question(now_ms)
         if self._leaders.wake_ms is not None:
@@ -213,12 +217,6 @@ class Consumer:
 
     def _on_group(self, sends: list[Send], wakes: list[int], now_ms: int) -> None:
         """What a member of a group has to ask, and when to look again."""
-
-    def _near(self, leader: int) -> int:
-        """The broker to read from."""
-        if not self.settings.from_follower:
-            return leader
-        return self._leaders.other_than(leader)
 
     def _question(
         self, partition: TopicPartition, position: Position, epoch: int, now_ms: int

@@ -28,10 +28,6 @@ class Leaders:
         known = self.known.get(partition)
         return None if known is None or known.leader == NO_LEADER else known
 
-    def other_than(self, leader: int) -> int:
-        """The last broker that does not lead."""
-        return next(broker for broker in range(self._brokers, 0, -1) if broker != leader)
-
     def refresh(self, now_ms: int) -> None:
         """What is known was wrong."""
         if self._ask_ms is None and not self._is_asking:

@@ -37,7 +37,7 @@ from lossless.core.groups.messages import (
 )
 from lossless.core.machine import Effects, Send
 from lossless.core.messages import OFFSETS_TOPIC, Error, Metadata, TopicPartition
-from lossless.simulator.clients.consumer import NOTHING, Consumer, Offset, Position
+from lossless.simulator.clients.consumer import NOTHING, Consumer, Near, Offset, Position
 from lossless.simulator.clients.leaders import Leaders
 from lossless.simulator.clients.question import Question
 from lossless.simulator.settings import (
@@ -69,11 +69,20 @@ class Member(Consumer):
         leaders: Leaders,
         coordinators: Leaders,
         *,
+        near: Near = lambda _partition, leader: leader,
         tell: Callable[[Event], None],
         knows_epochs: bool = True,
     ) -> None:
         super().__init__(
-            name, group, settings, (), leaders, offsets={}, tell=tell, knows_epochs=knows_epochs
+            name,
+            group,
+            settings,
+            (),
+            leaders,
+            offsets={},
+            near=near,
+            tell=tell,
+            knows_epochs=knows_epochs,
         )
         self.state = State.JOINING
         self._subscribed = partitions
