@@ -7,6 +7,8 @@ from importlib.metadata import version
 
 from rich.console import Console
 
+from lossless.errors import LosslessError
+
 stdout = Console(highlight=False, soft_wrap=True)
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -18,6 +20,15 @@ def print_error(message: str) -> None:
     stderr.print(first, markup=False)
     if rest:
         stderr.print(rest, markup=False, style="dim")
+
+
+def print_failure(pipeline: str, error: BaseException) -> None:
+    """Shows what ended one pipeline of several."""
+    if isinstance(error, LosslessError):
+        print_error(f"{pipeline}: {error}")
+    else:
+        stderr.print(f"{pipeline} ended with an internal error", markup=False)
+        print_internal_error(error)
 
 
 def print_internal_error(error: BaseException) -> None:
