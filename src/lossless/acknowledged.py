@@ -77,7 +77,7 @@ class AcknowledgedCount:
         try:
             document: dict[str, Any] = json.loads(data)
             version = document["version"]
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise BadInput(
                 f"a record of {AUDIT_TOPIC} is not a report of acknowledged records: {data[:80]!r}",
                 hint="only Lossless producers may write to this topic",
@@ -89,24 +89,40 @@ class AcknowledgedCount:
             )
         try:
             return cls(
-                producer=document["producer"],
-                instance=document["instance"],
-                series=document["series"],
-                revision=document["revision"],
-                topic=document["topic"],
-                topic_id=document["topic_id"],
-                partition=document["partition"],
-                start_ms=document["start_ms"],
-                width_ms=document["width_ms"],
-                tally=Tally(document["count"], int(document["hash"], 16)),
-                first_offset=document["first_offset"],
-                last_offset=document["last_offset"],
+                producer=_text(document, "producer"),
+                instance=_text(document, "instance"),
+                series=_number(document, "series"),
+                revision=_number(document, "revision"),
+                topic=_text(document, "topic"),
+                topic_id=_text(document, "topic_id"),
+                partition=_number(document, "partition"),
+                start_ms=_number(document, "start_ms", least=-(2**63)),
+                width_ms=_number(document, "width_ms", least=1),
+                tally=Tally(
+                    _number(document, "count"), int(_text(document, "hash"), 16) % HASH_MODULUS
+                ),
+                first_offset=_number(document, "first_offset"),
+                last_offset=_number(document, "last_offset"),
             )
         except (ValueError, TypeError, KeyError) as error:
             raise BadInput(
                 f"a report in {AUDIT_TOPIC} lacks a field or has it wrong: {error!r}",
                 hint="only Lossless producers may write to this topic",
             ) from error
+
+
+def _text(document: dict[str, Any], name: str) -> str:
+    value = document[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}")
+    return value
+
+
+def _number(document: dict[str, Any], name: str, *, least: int = 0) -> int:
+    value = document[name]
+    if type(value) is not int or not least <= value < 2**63:
+        raise TypeError(f"{name} is {value!r}")
+    return value
 
 
 def latest_revisions(reports: Iterable[AcknowledgedCount]) -> list[AcknowledgedCount]:

@@ -15,6 +15,7 @@ A message says what happened, where, and what to do next; it fits a terminal wit
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import ClassVar
 
 EXIT_KEPT = 0
@@ -62,3 +63,27 @@ class Unavailable(LosslessError):
 
 class Fenced(Unavailable):
     """Another driver has taken this pipeline over; this one must stop without writing."""
+
+
+# Where several pipelines end differently, the first of these that occurs is the exit code: a broken
+# promise is never hidden by a pipeline that failed for another reason.
+_DECISIVE = (
+    PromiseBroken.exit_code,
+    EXIT_INTERNAL,
+    BadInput.exit_code,
+    Unavailable.exit_code,
+    Undecided.exit_code,
+    EXIT_INTERRUPTED,
+)
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The exit code of a command that ends with this error."""
+    if isinstance(error, LosslessError):
+        return error.exit_code
+    return EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else EXIT_INTERNAL
+
+
+def decisive_exit_code(codes: Collection[int]) -> int:
+    """The exit code of a command whose parts ended with these."""
+    return next((code for code in _DECISIVE if code in codes), EXIT_KEPT)

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from lossless.cli import options
-from lossless.cli.console import stderr, stdout
+from lossless.cli.console import print_failure, stderr, stdout
 from lossless.contract import load_contract
-from lossless.errors import EXIT_KEPT, BadInput, PromiseBroken, Undecided
+from lossless.errors import (
+    EXIT_KEPT,
+    BadInput,
+    PromiseBroken,
+    Undecided,
+    decisive_exit_code,
+    exit_code_of,
+)
 
 if TYPE_CHECKING:
-    from lossless.pipeline.audit import AuditReport, Verdict
+    from lossless.contract import PipelineContract
+    from lossless.pipeline.audit import AuditReport
 
 _WIDTH = re.compile(r"(\d+)([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -73,7 +81,8 @@ def command(
     does not balance is listed by topic, partition, offset and key. The pipeline may go on running.
 
     \b
-    Exit codes: 0 balanced, 1 not balanced, 3 cannot tell.
+    Exit codes: 0 balanced, 1 not balanced, 3 cannot tell, 4 Kafka or the sink did not answer. Of
+    several pipelines every one is reported, and one that is not balanced decides.
 
     \b
     Examples
@@ -110,20 +119,36 @@ def command(
 
             return say
 
-        reports = [
-            audit(
+        def audited(pipeline: PipelineContract) -> AuditReport:
+            return audit(
                 spark,
-                pipeline=each,
-                sink=open_sink(spark, each),
-                client_settings={**client_settings, **each.config},
+                pipeline=pipeline,
+                sink=open_sink(spark, pipeline),
+                client_settings={**client_settings, **pipeline.config},
                 bucket_s=bucket_s,
                 acknowledged_file=acknowledged_file,
-                progress=progress(each.name),
+                progress=progress(pipeline.name),
             )
-            for each in chosen
-        ]
+
+        reports, failures = _audit_each(chosen, audited)
     _write(reports, html_file, parquet_folder)
-    sys.exit(_tell(reports, output_format))
+    _show(reports, failures, output_format)
+    sys.exit(_exit_code(reports, failures))
+
+
+def _audit_each(
+    pipelines: Sequence[PipelineContract], audited: Callable[[PipelineContract], AuditReport]
+) -> tuple[list[AuditReport], dict[str, Exception]]:
+    """Audits every pipeline: one that cannot be audited does not hide what the others show."""
+    reports, failures = [], {}
+    for pipeline in pipelines:
+        try:
+            reports.append(audited(pipeline))
+        except Exception as error:
+            if len(pipelines) == 1:
+                raise
+            failures[pipeline.name] = error
+    return reports, failures
 
 
 def _seconds(text: str) -> int:
@@ -137,37 +162,42 @@ def _write(reports: list[AuditReport], html_file: Path | None, parquet_folder: P
     from lossless.pipeline.audit.export import write_parquet
     from lossless.pipeline.audit.html import to_html
 
-    if html_file is not None:
+    if html_file is not None and reports:
         try:
             html_file.write_text(to_html(reports), encoding="utf-8")
         except OSError as error:
             raise BadInput(f"{html_file} cannot be written: {error.strerror}") from error
         stderr.print(f"wrote {html_file}", markup=False)
-    if parquet_folder is not None:
+    if parquet_folder is not None and reports:
         write_parquet(reports, parquet_folder)
         stderr.print(f"wrote {parquet_folder}", markup=False)
 
 
-def _tell(reports: list[AuditReport], output_format: str) -> int:
-    from lossless.pipeline.audit.export import to_json, worst
+def _show(
+    reports: Sequence[AuditReport], failures: Mapping[str, Exception], output_format: str
+) -> None:
+    from lossless.pipeline.audit.export import to_json
     from lossless.pipeline.audit.terminal import render
 
     if output_format == "json":
-        print(to_json(reports))
+        print(to_json(reports, failures))
     else:
         for number, report in enumerate(reports):
             if number:
                 stdout.print()
             for part in render(report):
                 stdout.print(part)
-    return _exit_code(worst([report.verdict for report in reports]))
+    for name, error in failures.items():
+        print_failure(name, error)
 
 
-def _exit_code(verdict: Verdict) -> int:
+def _exit_code(reports: Sequence[AuditReport], failures: Mapping[str, Exception]) -> int:
     from lossless.pipeline.audit import Verdict
 
-    return {
+    code_of = {
         Verdict.BALANCED: EXIT_KEPT,
         Verdict.NOT_BALANCED: PromiseBroken.exit_code,
         Verdict.UNDECIDED: Undecided.exit_code,
-    }[verdict]
+    }
+    codes = {code_of[report.verdict] for report in reports}
+    return decisive_exit_code(codes | {exit_code_of(error) for error in failures.values()})

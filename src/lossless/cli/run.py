@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import click
 
 from lossless.cli import options
-from lossless.cli.console import stderr, stdout
+from lossless.cli.console import print_failure, stderr, stdout
 from lossless.cli.run_display import JsonLog, LineLog, LiveTable
 from lossless.contract import load_contract
-from lossless.errors import EXIT_INTERRUPTED, BadInput
+from lossless.errors import EXIT_INTERRUPTED, BadInput, decisive_exit_code, exit_code_of
 
 if TYPE_CHECKING:
     from lossless.pipeline.ledger import Ledger
@@ -91,21 +91,33 @@ def command(
 
     show = JsonLog() if log_format == "json" else LiveTable() if stderr.is_terminal else LineLog()
     with show:
-        results, interrupted = _run_all(
-            running, lambda p: p.run(once=once, accept_loss=accept_loss, observe=show)
+        results, failures, interrupted = _run_all(
+            running,
+            lambda p: p.run(once=once, accept_loss=accept_loss, observe=show),
+            stop_the_others=not once,
         )
-    for name, ledger in zip(names, results, strict=True):
-        _print_result(name, ledger, output_format)
+    for index, ledger in sorted(results.items()):
+        _print_result(names[index], ledger, output_format)
+    if len(running) == 1 and failures:
+        raise failures[0]
+    for index, error in sorted(failures.items()):
+        print_failure(names[index], error)
+    if failures:
+        sys.exit(decisive_exit_code({exit_code_of(error) for error in failures.values()}))
     if interrupted:
         sys.exit(EXIT_INTERRUPTED)
 
 
 def _run_all(
-    pipelines: list[Pipeline], run: Callable[[Pipeline], Ledger]
-) -> tuple[list[Ledger], bool]:
-    """Runs every pipeline in a thread of its own; a failure of one stops the others."""
+    pipelines: list[Pipeline], run: Callable[[Pipeline], Ledger], *, stop_the_others: bool
+) -> tuple[dict[int, Ledger], dict[int, BaseException], bool]:
+    """Runs every pipeline in a thread of its own: ledgers and failures by index.
+
+    A failure of one drains the others, so that whatever supervises the process can start it again;
+    runs that end by themselves are left to finish.
+    """
     results: dict[int, Ledger] = {}
-    failures: list[BaseException] = []
+    failures: dict[int, BaseException] = {}
     interrupted = threading.Event()
 
     def drain(number: int, _frame: FrameType | None) -> None:
@@ -121,9 +133,10 @@ def _run_all(
         try:
             results[index] = run(pipelines[index])
         except BaseException as error:
-            failures.append(error)
-            for pipeline in pipelines:
-                pipeline.stop()
+            failures[index] = error
+            if stop_the_others:
+                for pipeline in pipelines:
+                    pipeline.stop()
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(len(pipelines))]
     for thread in threads:
@@ -135,9 +148,7 @@ def _run_all(
     for thread in threads:
         while thread.is_alive():
             thread.join(0.2)
-    if failures:
-        raise failures[0]
-    return [results[i] for i in range(len(pipelines))], interrupted.is_set()
+    return results, failures, interrupted.is_set()
 
 
 def _print_result(name: str, ledger: Ledger, output_format: str) -> None:

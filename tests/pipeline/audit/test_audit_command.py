@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,9 +14,10 @@ from audited_topic import AuditedTopic, Delivered, ListSink, tally
 from click.testing import CliRunner, Result
 from pyspark.sql import functions as F
 
-from lossless.cli.audit import command
+from lossless.cli.audit import _audit_each, _exit_code, _show, command
 from lossless.contract import load_contract
-from lossless.errors import BadInput
+from lossless.errors import BadInput, LosslessError, PromiseBroken, Unavailable, Undecided
+from lossless.pipeline.audit import AuditReport, Verdict
 from lossless.pipeline.ledger import Ledger, Position
 from lossless.pipeline.outcomes import DEAD_LETTER, marked
 from lossless.pipeline.sinks import open_sink
@@ -23,6 +25,7 @@ from lossless.pipeline.sinks import open_sink
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lossless.contract import PipelineContract
     from lossless.pipeline.sinks.interface import Sink
     from postgres_server import PostgresServer
 
@@ -127,3 +130,63 @@ def test_a_width_that_is_none_and_a_pipeline_that_is_not_there_are_refused(
     unknown = invoke("payments", "--contract", path).exception
     assert isinstance(unknown, BadInput)
     assert "orders" in str(unknown)
+
+
+def reports_of(*verdicts: Verdict) -> list[AuditReport]:
+    return [SimpleNamespace(verdict=verdict) for verdict in verdicts]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "errors", "code"),
+    [
+        ([Verdict.BALANCED], [], 0),
+        ([Verdict.UNDECIDED], [], 3),
+        ([Verdict.BALANCED, Verdict.NOT_BALANCED], [], 1),
+        ([Verdict.NOT_BALANCED], [Unavailable("the sink is down")], 1),
+        ([Verdict.BALANCED], [Unavailable("the sink is down")], 4),
+        ([Verdict.BALANCED], [BadInput("no such topic")], 2),
+        ([Verdict.BALANCED], [Undecided("restored"), Unavailable("down")], 4),
+        ([Verdict.UNDECIDED], [ValueError("a defect")], 70),
+        ([], [PromiseBroken("a commit is missing"), ValueError("a defect")], 1),
+    ],
+)
+def test_a_broken_promise_decides_the_exit_code_and_a_failure_is_never_one(
+    verdicts: Sequence[Verdict], errors: Sequence[Exception], code: int
+) -> None:
+    failures = {f"pipeline {number}": error for number, error in enumerate(errors)}
+    assert _exit_code(reports_of(*verdicts), failures) == code
+
+
+@pytest.mark.parametrize("failure", [Unavailable("the sink is down"), ValueError("a defect")])
+def test_a_pipeline_that_cannot_be_audited_does_not_hide_the_others(
+    failure: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipelines: list[PipelineContract] = [
+        SimpleNamespace(name=name)  # type: ignore[misc]
+        for name in ("orders", "payments", "returns")
+    ]
+    found = {"orders": Verdict.BALANCED, "returns": Verdict.NOT_BALANCED}
+
+    def audited(pipeline: PipelineContract) -> AuditReport:
+        if pipeline.name == "payments":
+            raise failure
+        return reports_of(found[pipeline.name])[0]
+
+    reports, failures = _audit_each(pipelines, audited)
+    assert [report.verdict for report in reports] == list(found.values())
+    assert failures == {"payments": failure}
+    _show([], failures, "json")
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["verdict"] == "cannot tell"
+    assert json.loads(shown.out)["failures"] == [{"pipeline": "payments", "error": str(failure)}]
+    assert "payments" in shown.err
+    assert str(failure) in shown.err
+
+
+def test_a_pipeline_alone_fails_with_its_own_error() -> None:
+    def audited(_: PipelineContract) -> AuditReport:
+        raise Unavailable("the sink is down")
+
+    alone: list[PipelineContract] = [SimpleNamespace(name="orders")]  # type: ignore[list-item]
+    with pytest.raises(LosslessError, match="the sink is down"):
+        _audit_each(alone, audited)

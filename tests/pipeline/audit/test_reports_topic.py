@@ -71,7 +71,7 @@ def topic(*partitions: int, error: KafkaError | None = None) -> TopicMetadata:
 def test_it_is_read_until_every_partition_has_ended_and_not_asked_again() -> None:
     told = report()
     consumer = ScriptedConsumer(end_of(1), Message(0, told.to_bytes()), end_of(0))
-    assert _read_to_end(consumer, topic(0, 1)) == [told]
+    assert _read_to_end(consumer, topic(0, 1)).reports == [told]
     assert consumer.asked == 3
 
 
@@ -79,7 +79,7 @@ def test_an_end_that_comes_too_soon_is_none() -> None:
     """Claim R19: a new leader may not know yet how far all have come."""
     told = report()
     consumer = ScriptedConsumer(end_of(0, offset=0), Message(0, told.to_bytes()), end_of(0))
-    assert _read_to_end(consumer, topic(0)) == [told]
+    assert _read_to_end(consumer, topic(0)).reports == [told]
 
 
 def test_a_topic_that_a_broker_cannot_tell_of_is_not_taken_for_an_empty_one() -> None:
@@ -97,3 +97,24 @@ def test_an_error_is_kafkas() -> None:
     failed = Message(0, code=KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaException):
         _read_to_end(ScriptedConsumer(failed), topic(0))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"not a report",
+        b"",
+        b"[" * 100_000,
+        report().to_bytes().replace(b'"version":1', b'"version":2'),
+        report().to_bytes().replace(b'"count":1', b'"count":"one"'),
+        report().to_bytes().replace(b'"width_ms":60000', b'"width_ms":0'),
+        report().to_bytes().replace(b'"partition":0', b'"partition":null'),
+    ],
+)
+def test_a_malformed_report_is_skipped_and_noted(content: bytes) -> None:
+    good = report()
+    consumer = ScriptedConsumer(Message(0, content), Message(0, good.to_bytes()), end_of(0))
+    found = _read_to_end(consumer, topic(0))
+    assert found.reports == [good]
+    assert len(found.skipped) == 1
+    assert "1 record of __lossless_audit could not be read" in found.notes[0]

@@ -156,10 +156,13 @@ class _Audit:
         present = self.log.partitions(positions)
         # Reports before log ends: what was acknowledged by then must be in the log.
         reports: list[AcknowledgedCount] | None = None
+        skipped_reports: list[str] = []
         if records is None:
             self.say("reading what producers reported")
             found = self.log.acknowledged_reports()
-            reports = latest_revisions(found) if found is not None else None
+            if found is not None:
+                reports = latest_revisions(found.reports)
+                skipped_reports = found.notes
         bounds = self.log.bounds(present)
         if ledger is None:
             # Without a ledger the whole log is what the table must hold.
@@ -224,11 +227,23 @@ class _Audit:
         partitions, cut = self._name(examinations, balances, of_file, rows, letters, bucket_ms)
         strangers, newer = _strangers(scanned.unknown, after)
         unknown = unknown_sources(rows, letters, strangers) if strangers else []
-        notes = [note for note in (bucket_note, *acknowledged.notes) if note]
+        notes = [note for note in (bucket_note, *skipped_reports, *acknowledged.notes) if note]
         if newer:
             notes.append(f"{newer} rows came from partitions that the ledger met during the audit")
+        never_ran = (
+            [f"{self.name} has never run: its ledger is empty, and there is nothing to compare"]
+            if ledger is not None and ledger.sequence == 0
+            else []
+        )
         return self._report(
-            started_ms, ledger.sequence if ledger else 0, bucket_ms, partitions, unknown, notes, cut
+            started_ms,
+            ledger.sequence if ledger else 0,
+            bucket_ms,
+            partitions,
+            unknown,
+            notes,
+            never_ran,
+            cut,
         )
 
     def _with_hidden(
@@ -317,10 +332,11 @@ class _Audit:
         partitions: Sequence[AuditedPartition],
         unknown: Sequence[Finding],
         notes: Sequence[str],
+        never_ran: Sequence[str],
         cut: bool,
     ) -> AuditReport:
         findings = [f for p in partitions for f in p.findings] + list(unknown)
-        undecided = [why for p in partitions for why in p.examination.undecided]
+        undecided = [*never_ran, *(why for p in partitions for why in p.examination.undecided)]
         undecided += [why for p in partitions if p.acknowledged for why in p.acknowledged.undecided]
         lines = merge(buckets_of(p) for p in partitions)
         total = add_buckets(lines)

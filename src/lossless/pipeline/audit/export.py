@@ -1,6 +1,7 @@
 """The audit for programs: JSON and Parquet.
 
-JSON: {"verdict", "audits": [audit, …]}, an audit being
+JSON: {"verdict", "audits": [audit, …], "failures": [{"pipeline", "error"}, …]}, a failure being a
+pipeline that could not be audited, and an audit
 
     pipeline, sink, audited_at_ms, sequence       what was audited, and at which commit
     verdict                                       "balanced" | "not balanced" | "cannot tell"
@@ -24,7 +25,7 @@ Parquet: `buckets.parquet` and `findings.parquet` with the same columns and the 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,13 @@ from lossless.pipeline.audit.model import AuditReport, Bucket, Finding, Verdict
 from lossless.pipeline.audit.wording import conclusion, key_of
 
 
-def to_json(reports: Sequence[AuditReport]) -> str:
+def to_json(reports: Sequence[AuditReport], failures: Mapping[str, Exception] | None = None) -> str:
+    failures = failures or {}
+    verdicts = [r.verdict for r in reports] + [Verdict.UNDECIDED] * len(failures)
     document = {
-        "verdict": worst([r.verdict for r in reports]),
+        "verdict": worst(verdicts),
         "audits": [_audit(report) for report in reports],
+        "failures": [{"pipeline": name, "error": str(error)} for name, error in failures.items()],
     }
     return json.dumps(document, indent=2)
 

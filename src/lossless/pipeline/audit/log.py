@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 
 from lossless.acknowledged import AUDIT_TOPIC, AcknowledgedCount
 from lossless.contract import librdkafka_settings
-from lossless.errors import Unavailable
+from lossless.errors import BadInput, Unavailable
 from lossless.pipeline.audit.model import LogBounds
 from lossless.pipeline.ledger import SourcePartition
 from lossless.pipeline.source import REQUEST_TIMEOUT_S, SourceLog, consumer_options
@@ -39,6 +39,22 @@ class TopicSelection:
     topics: Sequence[str]
     topic_pattern: str | None
     isolation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundReports:
+    """What the audit topic holds: reports, and why some of its records were skipped."""
+
+    reports: Sequence[AcknowledgedCount]
+    skipped: Sequence[str] = ()
+
+    @property
+    def notes(self) -> list[str]:
+        if not self.skipped:
+            return []
+        records = "1 record" if len(self.skipped) == 1 else f"{len(self.skipped)} records"
+        left_out = f"{records} of {AUDIT_TOPIC} could not be read and were left out"
+        return [f"{left_out}; the first: {self.skipped[0]}"]
 
 
 class AuditedLog:
@@ -107,7 +123,7 @@ class AuditedLog:
     ) -> dict[SourcePartition, ListOffsetsResultInfo]:
         return self._source.list_offsets(partitions, spec, isolation=_isolation_level(isolation))
 
-    def acknowledged_reports(self) -> list[AcknowledgedCount] | None:
+    def acknowledged_reports(self) -> FoundReports | None:
         """Every report in the audit topic; None when there is no such topic."""
         metadata = self._ask(lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S))
         topic = metadata.topics.get(AUDIT_TOPIC)
@@ -174,7 +190,7 @@ def _isolation_level(name: str) -> IsolationLevel:
     return IsolationLevel.READ_UNCOMMITTED
 
 
-def _read_to_end(consumer: Consumer, topic: TopicMetadata) -> list[AcknowledgedCount]:
+def _read_to_end(consumer: Consumer, topic: TopicMetadata) -> FoundReports:
     if topic.error is not None:  # without partitions, which is not the same as empty
         raise KafkaException(topic.error)
     # From the first record that is there, whatever retention has taken: reports may be partial.
@@ -186,7 +202,8 @@ def _read_to_end(consumer: Consumer, topic: TopicMetadata) -> list[AcknowledgedC
         positions.append(TopicPartition(AUDIT_TOPIC, partition, low))
         unread[partition] = high
     consumer.assign(positions)
-    reports = []
+    reports: list[AcknowledgedCount] = []
+    skipped: list[str] = []
     while unread:
         # One at a time: to ask for many would be to wait for many.
         message = consumer.poll(REQUEST_TIMEOUT_S)
@@ -194,10 +211,14 @@ def _read_to_end(consumer: Consumer, topic: TopicMetadata) -> list[AcknowledgedC
             raise Unavailable(f"{AUDIT_TOPIC} did not answer within {REQUEST_TIMEOUT_S:.0f} s")
         error = message.error()
         if error is None:
-            reports.append(AcknowledgedCount.from_bytes(message.value() or b""))
+            # Anybody can write to the topic: one bad record must not take the audit away.
+            try:
+                reports.append(AcknowledgedCount.from_bytes(message.value() or b""))
+            except BadInput as refused:
+                skipped.append(refused.what)
         elif error.code() != KafkaError._PARTITION_EOF:
             raise KafkaException(error)
         # A leader just elected may tell of an end that comes too soon (R19): there is more.
         elif (message.offset() or 0) >= unread.get(message.partition() or 0, 0):
             unread.pop(message.partition() or 0, None)
-    return reports
+    return FoundReports(reports=reports, skipped=skipped)
