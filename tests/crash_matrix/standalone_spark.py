@@ -19,30 +19,39 @@ SPARK_HOME = Path(pyspark.__file__).parent
 DEPLOY = "org.apache.spark.deploy"
 
 
-@contextmanager
-def standalone_spark(folder: Path) -> Iterator[str]:
-    """Gives the master's address, once both workers have registered."""
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
-        master_log = folder / "master.log"
-        processes.append(
-            _start(f"{DEPLOY}.master.Master", master_log, "--host", "127.0.0.1", "--port", "0")
-        )
-        (address,) = _wait_for(master_log, r"Starting Spark master at (spark://\S+)", 1)
-        processes += [
+class StandaloneSpark:
+    """A master, which can be restarted, and two workers."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._masters: list[subprocess.Popen[bytes]] = []
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self.address = self._start_master(port=0)
+
+    def start_workers(self) -> None:
+        """Returns when both have registered."""
+        self._workers = [
             _start(
                 f"{DEPLOY}.worker.Worker",
-                folder / f"worker-{number}.log",
+                self._folder / f"worker-{number}.log",
                 *("--host", "127.0.0.1", "--port", "0", "--cores", "1", "--memory", "1g"),
-                *("--work-dir", str(folder / f"work-{number}"), "--webui-port", "0"),
-                address,
+                *("--work-dir", str(self._folder / f"work-{number}"), "--webui-port", "0"),
+                self.address,
             )
             for number in range(2)
         ]
-        _wait_for(master_log, r"Registering worker (\S+)", 2)
-        yield address
-    finally:
-        for process in reversed(processes):
+        _wait_for(self._master_log, r"Registering worker (\S+)", 2)
+
+    def restart_master(self) -> None:
+        """Kills it; the new one, at the same address, has no memory of any application."""
+        master = self._masters[-1]
+        master.kill()
+        master.wait()
+        self._start_master(port=int(self.address.rpartition(":")[2]))
+
+    def stop(self) -> None:
+        processes = [*self._workers, *self._masters]
+        for process in processes:
             process.terminate()
         for process in processes:
             try:
@@ -50,6 +59,27 @@ def standalone_spark(folder: Path) -> Iterator[str]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+    @property
+    def _master_log(self) -> Path:
+        return self._folder / f"master-{len(self._masters)}.log"
+
+    def _start_master(self, *, port: int) -> str:
+        arguments = ("--host", "127.0.0.1", "--port", str(port))
+        log = self._folder / f"master-{len(self._masters) + 1}.log"
+        self._masters.append(_start(f"{DEPLOY}.master.Master", log, *arguments))
+        (address,) = _wait_for(log, r"Starting Spark master at (spark://\S+)", 1)
+        return address
+
+
+@contextmanager
+def standalone_spark(folder: Path) -> Iterator[StandaloneSpark]:
+    cluster = StandaloneSpark(folder)
+    try:
+        cluster.start_workers()
+        yield cluster
+    finally:
+        cluster.stop()
 
 
 def _start(role: str, log: Path, *arguments: str) -> subprocess.Popen[bytes]:

@@ -11,6 +11,7 @@ import pytest
 
 from cutting_proxy import CuttingProxy
 from delivery import Delivery, MakeDelivery, each_time_on
+from lossless.engines.waiting import wait_until
 from lossless.pipeline.events import Committed, Event, Retrying
 from lossless.pipeline.source import SourceLog
 from postgres_server import running_postgres
@@ -24,8 +25,8 @@ DRIVER_TIMEOUT_S = 300
 
 @pytest.fixture(scope="module")
 def spark_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with standalone_spark(tmp_path_factory.mktemp("spark")) as address:
-        yield address
+    with standalone_spark(tmp_path_factory.mktemp("spark")) as cluster:
+        yield cluster.address
 
 
 @each_time_on("parquet")
@@ -59,6 +60,44 @@ def deadly(number):
 
 def transform(rows):
     return rows.withColumn("number", deadly("number"))
+"""
+
+
+@pytest.mark.full
+def test_a_master_that_restarts_without_recovery_ends_the_run_and_the_next_one_completes_it(
+    make_delivery: MakeDelivery, tmp_path: Path
+) -> None:
+    """In the middle of a batch: its job would wait for executors that nobody will grant."""
+    delivery = make_delivery("parquet", transform="waiting:transform", retry_max_s=3600)
+    begun, released = delivery.folder / "begun", delivery.folder / "released"
+    (delivery.folder / "waiting.py").write_text(
+        _WAITS.format(begun=str(begun), released=str(released))
+    )
+    with standalone_spark(tmp_path) as cluster:
+        process = delivery.driver(master=cluster.address)
+        assert wait_until(begun.exists, timeout_s=DRIVER_TIMEOUT_S), delivery.driver_log()
+        cluster.restart_master()
+        assert process.wait(DRIVER_TIMEOUT_S) == 4, delivery.driver_log()
+        assert "does not have this application any more" in delivery.driver_log()
+        released.touch()
+    delivery.assert_exactly_once(delivery.run())
+
+
+_WAITS = """
+import pathlib, time
+from pyspark.sql import functions as F
+
+@F.udf("bigint")
+def waiting(number):
+    deadline = time.monotonic() + 600
+    while number == 300 and not pathlib.Path({released!r}).exists():
+        assert time.monotonic() < deadline
+        pathlib.Path({begun!r}).touch()
+        time.sleep(0.1)
+    return number
+
+def transform(rows):
+    return rows.withColumn("number", waiting("number"))
 """
 
 

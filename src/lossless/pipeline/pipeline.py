@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 from lossless.contract import Contract, PipelineContract, load_contract, redacted
 from lossless.engines.choose import connect
 from lossless.errors import BadInput
+from lossless.pipeline.authorization import require_read
 from lossless.pipeline.batch import Batcher
 from lossless.pipeline.decode import decoder
 from lossless.pipeline.events import Observer, unobserved
@@ -113,7 +114,8 @@ class Pipeline:
         decode = decoder(pipeline.format, pipeline.schema, group=pipeline.group)
         client_settings = connect(self._kafka, self._contract).client_settings
         source = SourceLog({**client_settings, **pipeline.config})
-        source.topics(pipeline.topics, pipeline.topic_pattern)
+        topics = source.topics(pipeline.topics, pipeline.topic_pattern)
+        require_read({**client_settings, **pipeline.config}, topics)
         spark = self._given_spark or build_session(
             pipeline.name,
             master=self._master,

@@ -37,6 +37,7 @@ from lossless.errors import (
     PromiseBroken,
     Unavailable,
 )
+from lossless.pipeline.authorization import denial_in
 from lossless.pipeline.batch import Batcher
 from lossless.pipeline.crash_points import CrashPoints
 from lossless.pipeline.events import (
@@ -51,10 +52,17 @@ from lossless.pipeline.events import (
 )
 from lossless.pipeline.ledger import Ledger, Position, Receipt, SourcePartition
 from lossless.pipeline.resume import Resume, resume
-from lossless.pipeline.session import setting
+from lossless.pipeline.session import is_local, setting
 from lossless.pipeline.sinks.interface import CommitUnknown, Sink, SinkUnavailable, Staged
 from lossless.pipeline.source import LogRange, SourceLog, spark_options, starting_offsets
 from lossless.pipeline.transform import OffsetRange, describe_failure
+from lossless.pipeline.watchdog import (
+    BatchWatch,
+    ClusterManagerLost,
+    ManagerWatch,
+    executors,
+    watch_manager,
+)
 from lossless.tally import Tally
 
 if TYPE_CHECKING:
@@ -94,6 +102,7 @@ class Runner:
     _batch_lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _failure: Exception | None = field(default=None, init=False)
     _last_progress: float = field(default_factory=time.monotonic, init=False)
+    _batch: BatchWatch = field(default_factory=BatchWatch, init=False)
     _stuck: dict[SourcePartition, tuple[int, float]] = field(default_factory=dict, init=False)
 
     def stop(self) -> None:
@@ -116,6 +125,8 @@ class Runner:
                     problem: Exception = error
                 except (PySparkException, Py4JJavaError, KafkaException) as error:
                     problem = error
+                if denial := denial_in(problem, {**self.client_settings, **self.pipeline.config}):
+                    raise denial from problem
                 if self._head.sequence > head_before.sequence:
                     back_off_s = BACK_OFF_FIRST_S
                 self._back_off(problem, back_off_s)
@@ -188,9 +199,10 @@ class Runner:
         try:
             query = self._start_query(offsets, once=once)
             try:
-                self._watch(query)
+                with watch_manager(self.spark) as manager:
+                    self._watch(query, manager)
             finally:
-                query.stop()
+                self._end(query)
         finally:
             shutil.rmtree(self._checkpoint, ignore_errors=True)
 
@@ -214,23 +226,45 @@ class Runner:
         with setting(self.spark, CHECKPOINT_FILES, PLAIN_FILES):
             return writer.start()
 
-    def _watch(self, query: StreamingQuery) -> None:
+    def _watch(self, query: StreamingQuery, manager: ManagerWatch) -> None:
         """Waits for the query's end, or for a stop; meanwhile says how far behind it is."""
+        give_up_at: float | None = None
         while True:
             try:
                 if query.awaitTermination(WATCH_INTERVAL_S):
                     return
             except StreamingQueryException as error:
                 raise self._failure or error from error
-            if self._stop.is_set():
-                # Whoever holds the lock is a batch under way: it may finish. The next one finds
-                # the stop and returns at once. Not stopped under the lock: Spark waits for its
-                # thread, which may be waiting for the lock.
-                with self._batch_lock:
-                    pass
-                query.stop()
+            manager.raise_if_lost()
+            if warning := self._batch.warning(self._what_a_batch_lacks):
+                self._warn(warning)
+            if not self._stop.is_set():
+                self._report_lag()
+                continue
+            # A batch under way holds the lock and may finish; the next one finds the stop and
+            # returns at once. Not stopped under the lock: Spark waits for its thread, which may
+            # be waiting for the lock.
+            if self._batch_lock.acquire(blocking=False):
+                self._batch_lock.release()
                 return
-            self._report_lag()
+            give_up_at = give_up_at or time.monotonic() + self.pipeline.retry_max_s
+            if time.monotonic() >= give_up_at:
+                self._warn(
+                    f"the batch under way did not finish within {self.pipeline.retry_max_s:g} s of "
+                    "the request to stop and is given up: the next run resumes from the ledger"
+                )
+                return
+
+    def _end(self, query: StreamingQuery) -> None:
+        try:
+            query.stop()
+        except (PySparkException, Py4JJavaError) as error:
+            # Its thread waits for something that cannot be interrupted, such as a server.
+            self._warn(f"the query did not stop in time: {str(error).partition(chr(10))[0]}")
+
+    def _what_a_batch_lacks(self) -> str:
+        has_none = not is_local(str(self.spark.sparkContext.master)) and executors(self.spark) == 0
+        return ": the application has no executors" if has_none else ""
 
     def _on_batch(self, records: DataFrame, batch_id: int) -> None:
         with self._batch_lock:
@@ -242,6 +276,8 @@ class Runner:
                 # Spark wraps what is raised here beyond recognition; _watch raises the original.
                 self._failure = error
                 raise
+            finally:
+                self._batch.end()
 
     def _run_batch(self, records: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
@@ -255,6 +291,7 @@ class Runner:
         ranges = [OffsetRange(s.topic, s.partition, starts[s], end) for s, end in ends.items()]
         if all(len(part) == 0 for part in ranges):
             return
+        self._batch.begin(f"staging batch {self._head.sequence + 1}")
         self.crash_points.reached("before-staging")
         staged = self.batcher.stage(records, topics, ranges)
         staged_at = time.monotonic()
@@ -264,6 +301,7 @@ class Runner:
         self._topic_ids(planned)  # a topic re-created meanwhile must not be committed
         self.crash_points.reached("before-commit")
         commit_began = time.monotonic()
+        self._batch.begin(f"committing batch {successor.sequence}")
         self._commit(self._head, successor, staged)
         committed_at = time.monotonic()
         self.crash_points.reached("after-commit")
@@ -415,7 +453,7 @@ class Runner:
 
 
 def _worth_retrying(error: LosslessError) -> bool:
-    return isinstance(error, Unavailable) and not isinstance(error, Fenced)
+    return isinstance(error, Unavailable) and not isinstance(error, Fenced | ClusterManagerLost)
 
 
 def _committed(

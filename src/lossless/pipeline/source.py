@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from lossless.contract import librdkafka_settings
 from lossless.errors import BadInput, Unavailable
+from lossless.pipeline.authorization import denied
 from lossless.pipeline.ledger import Ledger, SourcePartition
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ LEADER_ERRORS = (
     KafkaError.OFFSET_NOT_AVAILABLE,
     # Its disk failed: another will lead.
     KafkaError.KAFKA_STORAGE_ERROR,
+)
+DENIALS = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 )
 COORDINATOR_ERRORS = (
     KafkaError.NOT_COORDINATOR,
@@ -88,6 +93,7 @@ class SourceLog:
     """Questions about topics and offsets, asked with the client's own settings (Java names)."""
 
     def __init__(self, client_settings: Mapping[str, str]) -> None:
+        self._client_settings = client_settings
         self._settings = librdkafka_settings(client_settings)
         # Failures reach us as exceptions; librdkafka's own lines on stderr would only repeat them.
         self._admin = AdminClient({**self._settings, "log_level": "0"})
@@ -103,11 +109,24 @@ class SourceLog:
             return sorted(t for t in existing if re.fullmatch(pattern, t))
         missing = sorted(set(names) - existing)
         if missing:
+            self._require_describe(missing)
             raise BadInput(
                 f"topic {', '.join(missing)} does not exist at {self._address}",
                 hint=f"topics there: {_some([t for t in sorted(existing) if t[:2] != '__'])}",
             )
         return list(names)
+
+    def _require_describe(self, topics: Sequence[str]) -> None:
+        """A listing leaves out what the client may not see; asked by name, the broker says so."""
+        described = self._admin.describe_topics(
+            TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S
+        )
+        for topic, future in described.items():
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise denied("DESCRIBE", f"topic {topic}", self._client_settings) from error
 
     def partitions(self, topics: Sequence[str]) -> list[SourcePartition]:
         """Every partition of the topics, each with its topic's id."""
@@ -125,7 +144,7 @@ class SourceLog:
                 )
             except KafkaException as error:
                 if error.args[0].code() != KafkaError._TIMED_OUT or timeout_s == REQUEST_TIMEOUT_S:
-                    raise self._unavailable(error) from error
+                    raise self._unavailable(error, topics) from error
             self._look_again(topics[:1])
         raise AssertionError("the last attempt returns or raises")
 
@@ -169,6 +188,7 @@ class SourceLog:
         if not partitions:
             return {}
         patience = list(PATIENCE_S)
+        topics = sorted({partition.topic for partition in partitions})
         for attempt in range(1, MOVING_ATTEMPTS + 1):
             try:
                 return self._list_offsets(partitions, spec, isolation, patience[0])
@@ -177,11 +197,11 @@ class SourceLog:
                 if code == KafkaError._TIMED_OUT:
                     patience.pop(0)
                 elif code not in LEADER_ERRORS:
-                    raise self._unavailable(error) from error
+                    raise self._unavailable(error, topics) from error
                 if attempt == MOVING_ATTEMPTS or not patience:
-                    raise self._unavailable(error) from error
+                    raise self._unavailable(error, topics) from error
             time.sleep(MOVING_WAIT_S)
-            self._look_again(sorted({partition.topic for partition in partitions}))
+            self._look_again(topics)
         raise AssertionError("the last attempt returns or raises")
 
     def _list_offsets(
@@ -275,11 +295,16 @@ class SourceLog:
         except KafkaException as error:
             raise self._unavailable(error) from error
 
-    def _unavailable(self, error: KafkaException) -> Unavailable | BadInput:
+    def _unavailable(
+        self, error: KafkaException, topics: Sequence[str] = ()
+    ) -> Unavailable | BadInput:
         cause = error.args[0]
         if isinstance(cause, KafkaError) and cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return BadInput(f"{cause.str()} at {self._address}")
         reason = cause.str() if isinstance(cause, KafkaError) else str(cause)
+        if isinstance(cause, KafkaError) and cause.code() in DENIALS:
+            resource = f"topic {', '.join(topics)}" if topics else "cluster"
+            return denied("DESCRIBE", resource, self._client_settings)
         return Unavailable(
             f"no answer from Kafka at {self._address}: {reason}",
             hint="is the cluster up, and are the client settings those of its listener?",

@@ -116,6 +116,73 @@ def test_a_server_that_goes_away_under_the_tasks_is_unavailable(
     assert stored(dsn) == []
 
 
+# Other sessions
+
+
+def test_the_server_ends_sessions_and_waits_of_a_driver_that_is_gone(sink: PostgresSink) -> None:
+    with sink._connected("looking at the settings") as (connection, _):
+        found = {
+            name: connection.execute(f"SHOW {name}").fetchone()
+            for name in ("lock_timeout", "idle_in_transaction_session_timeout")
+        }
+        keepalives = connection.execute(
+            "SELECT setting FROM pg_settings WHERE name LIKE 'tcp_%' ORDER BY name"
+        ).fetchall()
+    assert found == {
+        "lock_timeout": ("10s",),
+        "idle_in_transaction_session_timeout": ("1min",),
+    }
+    assert keepalives == [("3",), ("30",), ("10",), ("60000",)]
+
+
+def test_timeouts_that_somebody_chose_stay(spark: SparkSession, dsn: str) -> None:
+    (database,) = query(dsn, "SELECT current_database()")[0]
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {database} SET idle_in_transaction_session_timeout = 0")
+    chosen = PostgresSink(spark, "orders", f"{dsn} options='-c lock_timeout=3s'", "orders")
+    with chosen._connected("looking at the settings") as (connection, _):
+        assert connection.execute("SHOW lock_timeout").fetchone() == ("3s",)
+        shown = connection.execute("SHOW idle_in_transaction_session_timeout").fetchone()
+        assert shown == ("0",)
+
+
+def test_a_commit_gives_up_on_a_lock_and_names_the_session_that_holds_it(
+    spark: SparkSession, sink: PostgresSink, dsn: str
+) -> None:
+    impatient = PostgresSink(spark, "orders", f"{dsn} options='-c lock_timeout=200ms'", "orders")
+    write(sink, outcomes(spark, [(1, "a")]), 1)
+    expected = sink.ledger()
+    staged = impatient.stage(outcomes(spark, [(2, "b")], start=1), may_expand=False)
+    successor = after(expected, 2, staged)
+    with psycopg.connect(dsn, application_name="the dead driver") as other:
+        other.execute("SELECT FROM lossless_ledger FOR UPDATE")
+        holder = f"process {other.info.backend_pid} .the dead driver at 127.0.0.1., idle in trans"
+        with pytest.raises(SinkUnavailable, match=holder):
+            impatient.commit(expected, successor, staged)
+    impatient.commit(expected, successor, staged)
+    assert stored(dsn) == [(1, "a"), (2, "b")]
+
+
+def test_a_driver_that_stops_in_the_middle_of_its_commit_does_not_hold_up_the_next_one(
+    spark: SparkSession, sink: PostgresSink, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle = "options='-c idle_in_transaction_session_timeout=200ms'"
+    stopped = PostgresSink(spark, "orders", f"{dsn} {idle}", "orders")
+    batch = stopped.stage(outcomes(spark, [(1, "stopped")]), may_expand=False)
+    successor = after(Ledger(), 1, batch)
+    nexts = sink.stage(outcomes(spark, [(1, "next")]), may_expand=False)
+
+    def let_the_next_one_commit(*_: Any) -> None:
+        sink.commit(Ledger(), after(Ledger(), 1, nexts), nexts)
+        raise psycopg.OperationalError("the connection was found closed")
+
+    # With the ledger's row locked: the server ends the session, and the next driver's wait.
+    monkeypatch.setattr(stopped, "_insert", let_the_next_one_commit)
+    with pytest.raises(SinkUnavailable):
+        stopped.commit(Ledger(), successor, batch)
+    assert stored(dsn) == [(1, "next")]
+
+
 # What cannot be used as it stands
 
 

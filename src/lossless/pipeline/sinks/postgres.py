@@ -47,8 +47,10 @@ from lossless.pipeline.sinks.postgres_connection import (
     explained,
     explained_words,
     failure_in,
+    lock_holders,
     psycopg,
     server_of,
+    set_timeouts,
     sql,
 )
 from lossless.pipeline.sinks.postgres_expansion import settle
@@ -73,6 +75,7 @@ from lossless.pipeline.sinks.postgres_tables import (
     columns,
     create_tables,
     drop_staging,
+    is_there,
     lock_tables,
     resolved,
 )
@@ -418,9 +421,28 @@ class PostgresSink:
         """A transaction that commits at the end, and errors that people can act on."""
         try:
             with connect(self._dsn) as connection:
-                yield connection, resolved(connection, self._table)
+                set_timeouts(connection)
+                table = resolved(connection, self._table)
+                try:
+                    yield connection, table
+                except psycopg.errors.LockNotAvailable as error:
+                    connection.rollback()
+                    raise self._locked_out(connection, table, doing) from error
         except psycopg.Error as error:
             raise explained(error, f"{doing}, {self.describe()}") from error
+
+    def _locked_out(
+        self, connection: Connection[Any], table: TableName, doing: str
+    ) -> SinkUnavailable:
+        """Another session kept a lock for longer than lock_timeout: says which one it may be."""
+        tables = (table.identifier, table.dead_letters, table.beside(LEDGER))
+        there = [one for one in tables if is_there(connection, one)]
+        holders = lock_holders(connection, there)
+        return SinkUnavailable(
+            f"{doing}, {self.describe()}: another session holds a lock"
+            + (f": {'; '.join(holders)}" if holders else ", and has ended by now"),
+            hint="end a session that does not end by itself: SELECT pg_terminate_backend(PROCESS)",
+        )
 
     def _staging_failure(self, text: str) -> LosslessError | None:
         """What a failed Spark job says about PostgreSQL; None when it failed for another reason."""

@@ -7,7 +7,7 @@ the user and the database, but quote a DSN that they cannot read, so that one er
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,34 @@ if TYPE_CHECKING:
 
 IDENTIFIER_BYTES_MAX = 63  # PostgreSQL cuts longer names without an error
 DEAD_LETTER_SUFFIX = "_dlt"
+
+# What the server does for a transaction of ours, unless somebody chose otherwise for the user, the
+# database or in the DSN. The idle timeout and the keepalives end a dead driver's session, and with
+# it the lock on the ledger; the lock timeout is how long the next driver waits without a word.
+SERVER_TIMEOUTS = {
+    "lock_timeout": "10s",
+    "idle_in_transaction_session_timeout": "60s",
+    "tcp_keepalives_idle": "30s",
+    "tcp_keepalives_interval": "10s",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "60s",
+}
+_SET_TIMEOUTS = """
+SELECT set_config(name, value, true)
+FROM pg_settings JOIN unnest(%s::text[], %s::text[]) AS wanted (name, value) USING (name)
+WHERE source = 'default' OR source = 'configuration file' AND setting = '0'
+"""
+_HOLDERS = """
+SELECT pid, application_name, host(client_addr), state,
+       floor(extract(epoch FROM clock_timestamp() - state_change))::bigint
+FROM pg_stat_activity AS session
+WHERE pid <> pg_backend_pid() AND EXISTS (
+    SELECT FROM pg_locks AS held
+    WHERE held.pid = session.pid AND held.granted
+      AND (held.locktype = 'advisory' OR held.relation = ANY(%s::regclass[]))
+)
+ORDER BY xact_start NULLS LAST LIMIT 3
+"""
 
 # Classes of SQLSTATE that speak of the data or of the table, not of the server's health.
 _DATA = ("22", "23", "44")
@@ -130,6 +158,27 @@ def connect(dsn: str, **options: Any) -> Connection[Any]:
     connection = psycopg.connect(dsn, prepare_threshold=None, **options)
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     return connection
+
+
+def set_timeouts(connection: Connection[Any]) -> None:
+    """SERVER_TIMEOUTS for the transaction that this begins.
+
+    Not for the session, which a pooler may give to another program afterwards.
+    """
+    names, values = list(SERVER_TIMEOUTS), list(SERVER_TIMEOUTS.values())
+    connection.execute(_SET_TIMEOUTS, [names, values])
+
+
+def lock_holders(connection: Connection[Any], tables: Iterable[sql.Identifier]) -> list[str]:
+    """The other sessions with locks on these tables, longest transaction first, for people."""
+    names = [table.as_string() for table in tables]
+    return [
+        f"process {pid}"
+        + (f" ({application}" if application else " (a program without a name")
+        + (f" at {address})" if address else ")")
+        + (f", {state} for {seconds} s" if state else "")
+        for pid, application, address, state, seconds in connection.execute(_HOLDERS, [names])
+    ]
 
 
 def explained(error: psycopg.Error, doing: str) -> LosslessError:

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 from lossless.pipeline.decode.letters import UNSTORABLE
 from lossless.pipeline.outcomes import DEAD_LETTER, PROVENANCE, provenance_hash
 from lossless.pipeline.sinks.postgres_binary import HEADER, TRAILER, binary_rows, jsonb
-from lossless.pipeline.sinks.postgres_connection import connect, failing_as_task
+from lossless.pipeline.sinks.postgres_connection import connect, failing_as_task, set_timeouts
 from lossless.pipeline.sinks.postgres_types import (
     PROVENANCE_COLUMNS,
     StagedColumn,
@@ -103,6 +103,7 @@ def _stage(task: StagingTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
         tempfile.SpooledTemporaryFile(SPOOL_BYTES_MAX) as spool,
         connect(task.dsn) as connection,
     ):
+        set_timeouts(connection)
         # What COPY takes for text depends on it, and a DSN may have chosen another.
         connection.execute("SET client_encoding = 'UTF8'")
         with connection.cursor().copy(task.rows_copy) as copy:

@@ -67,6 +67,11 @@ def columns(connection: Connection[Any], table: TableName) -> list[TableColumn]:
     ]
 
 
+def is_there(connection: Connection[Any], table: sql.Identifier) -> bool:
+    row = connection.execute("SELECT to_regclass(%s)", [table.as_string()]).fetchone()
+    return row is not None and row[0] is not None
+
+
 def lock_tables(connection: Connection[Any], table: TableName) -> None:
     """Until the end of the transaction: drivers that create the same tables take turns.
 
