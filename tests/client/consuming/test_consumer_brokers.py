@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Message, TopicPartition
@@ -86,9 +87,9 @@ def test_close_ends_when_partitions_are_begun_and_no_broker_says_where(
         """The last to be asked before the brokers are."""
 
         def claim(
-            self, group: str, partitions: Iterable[tuple[str, int]]
+            self, group: str, partitions: Iterable[tuple[str, int]], **more: Any
         ) -> dict[TopicPartition, int | None]:
-            claimed = super().claim(group, partitions)
+            claimed = super().claim(group, partitions, **more)
             broker.kill(1)
             is_away.set()
             return claimed

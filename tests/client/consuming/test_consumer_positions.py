@@ -176,7 +176,7 @@ class NobodyAnswers:
     def get_watermark_offsets(self, _place: TopicPartition, timeout: float) -> tuple[int, int]:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"after {timeout} s"))
 
-    def claim(self, _group: str, _places: object) -> dict[TopicPartition, int | None]:
+    def claim(self, _group: str, _places: object, **_: object) -> dict[TopicPartition, int | None]:
         raise StoreUnavailable("the database is away")
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 from consumed import PATIENCE_S, Kafka, Running, eventually, number, running
 
-from lossless.client.errors import HandlerFailed, StoreUnavailable
+from lossless.client.errors import HandlerFailed, InvalidPosition, StoreUnavailable
 from lossless.client.retrying import Backoff, DeadLetters, InPlace
 from lossless.client.stores import SqliteStore
 from lossless.errors import BadInput
@@ -164,6 +165,27 @@ def test_a_member_that_lost_its_partition_stores_nothing_more(
     assert kafka.committed(2) == [10, 20]
 
 
+def test_a_topic_that_was_created_again_is_not_read_from_the_old_position(
+    kafka: Kafka, database: Path
+) -> None:
+    kafka.make_topic()
+    kafka.fill(100)
+    with SqliteStore(str(database)) as store, running(kafka.consumer(store=store), insert):
+        eventually(lambda: len(rows(database)) == 100)
+    admin = AdminClient({"bootstrap.servers": kafka.servers})
+    admin.delete_topics([kafka.topic])[kafka.topic].result()
+    eventually(lambda: kafka.topic not in admin.list_topics(timeout=10).topics)
+    kafka.make_topic()
+    kafka.fill(150)
+    with SqliteStore(str(database)) as store:
+        run = Running(kafka.consumer(store=store), insert)
+        run.join()
+        run.close()
+    assert isinstance(run.failure, InvalidPosition)
+    assert "deleted and created again" in str(run.failure)
+    assert len(rows(database)) == 100
+
+
 class Flaky:
     """A store whose database goes away for a while."""
 
@@ -182,11 +204,11 @@ class Flaky:
             raise StoreUnavailable("the database is down")
         return self._store.begin()
 
-    def claim(self, group: str, partitions: Any) -> Any:
+    def claim(self, group: str, partitions: Any, **more: Any) -> Any:
         if self.down.is_set() and self.refuses_claims:
             self.asked += 1
             raise StoreUnavailable("the database is down")
-        return self._store.claim(group, partitions)
+        return self._store.claim(group, partitions, **more)
 
 
 def test_partitions_that_come_while_the_database_is_down_are_begun_when_it_is_back(

@@ -329,3 +329,12 @@ def _started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def _files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_files_of_another_topic_with_the_same_name_are_refused(tmp_path: Path) -> None:
+    ids = {"orders": "first"}
+    sink = FileSink(tmp_path)
+    assert sink.claim("g", [("orders", 0)], topic_ids=ids) == {("orders", 0): None}
+    assert sink.claim("g", [("orders", 0)], topic_ids=ids) == {("orders", 0): None}
+    with pytest.raises(InvalidPosition, match="deleted and created again"):
+        FileSink(tmp_path).claim("g", [("orders", 0)], topic_ids={"orders": "second"})

@@ -27,9 +27,13 @@ def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
         yield client
 
 
+def topic_id(_topic: str) -> str:
+    return "vcCNd7aNSXS0yqbhGOTMJQ"
+
+
 @pytest.fixture
 def sink(client: redis.Redis) -> RedisSink:
-    return RedisSink(client, prefix=f"{secrets.token_hex(4)}:")
+    return RedisSink(client, kafka=topic_id, prefix=f"{secrets.token_hex(4)}:")
 
 
 def _record(offset: int, value: bytes | None, key: bytes | None = b"k", partition: int = 0) -> Any:
@@ -61,7 +65,7 @@ def test_replays_in_any_order_end_with_the_newest(
     replayed = log * 2
     random.Random(seed).shuffle(replayed)
     with redis_server.client() as client:
-        sink = RedisSink(client, prefix=f"{secrets.token_hex(8)}:")
+        sink = RedisSink(client, kafka=topic_id, prefix=f"{secrets.token_hex(8)}:")
         for record in replayed:
             sink.write(record)
         newest = dict(records)
@@ -94,9 +98,17 @@ def test_a_deleted_value_does_not_come_back(sink: RedisSink, client: redis.Redis
 
 
 def test_a_tombstone_is_gone_after_its_time(client: redis.Redis) -> None:
-    sink = RedisSink(client, prefix=f"{secrets.token_hex(4)}:", tombstone_s=0.05)
+    sink = RedisSink(client, kafka=topic_id, prefix=f"{secrets.token_hex(4)}:", tombstone_s=0.05)
     sink.write(_record(1, None))
     assert wait_until(lambda: not client.exists(sink._key("k")), timeout_s=30)
+
+
+def test_records_of_a_topic_created_again_are_newer(client: redis.Redis) -> None:
+    prefix = f"{secrets.token_hex(4)}:"
+    RedisSink(client, kafka=topic_id, prefix=prefix).write(_record(99, b"old topic"))
+    sink = RedisSink(client, kafka=lambda _: "4M3yXo2cQMGfZQGBvJYwNA", prefix=prefix)
+    assert sink.write(_record(0, b"new topic"))
+    assert sink.get("k") == b"new topic"
 
 
 def test_many_are_written_in_one_exchange(sink: RedisSink) -> None:
@@ -145,10 +157,10 @@ def test_a_server_that_is_down_is_unavailable_and_forgets_nothing(
 def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(Unavailable) as missing:
-        RedisSink(None)
+        RedisSink(None, kafka=topic_id)
     assert missing.value.hint == "pip install 'lossless[redis]'"
 
 
 def test_a_tombstone_of_no_time_is_refused(client: redis.Redis) -> None:
     with pytest.raises(BadInput, match="tombstone_s"):
-        RedisSink(client, tombstone_s=0)
+        RedisSink(client, kafka=topic_id, tombstone_s=0)

@@ -75,6 +75,38 @@ def test_one_store_serves_one_group(database: Database) -> None:
         store.claim("another", [ORDERS])
 
 
+# --- topics that were deleted and created again
+
+
+def test_a_position_of_another_topic_with_the_same_name_is_refused(database: Database) -> None:
+    store = database.open()
+    store.claim(GROUP, [ORDERS], topic_ids={"orders": "first"})
+    apply_all(store)
+
+    again = database.open()
+    with pytest.raises(InvalidPosition, match="deleted and created again"):
+        again.claim(GROUP, [ORDERS], topic_ids={"orders": "second"})
+    with store.begin() as unit:  # the owner was not fenced
+        unit.position(ORDERS, 11)
+    assert again.claim(GROUP, [ORDERS], topic_ids={"orders": "first"}) == {ORDERS: 11}
+
+
+def test_a_topic_id_is_kept_once_it_is_known(database: Database) -> None:
+    apply_all(database.open())  # by a broker without topic ids
+    store = database.open()
+    assert store.claim(GROUP, [ORDERS], topic_ids={"orders": "first"}) == {ORDERS: 10}
+    assert store.claim(GROUP, [ORDERS]) == {ORDERS: 10}
+    with pytest.raises(InvalidPosition):
+        store.claim(GROUP, [ORDERS], topic_ids={"orders": "second"})
+
+
+def test_tables_of_an_earlier_version_are_used(database: Database) -> None:
+    apply_all(database.open())
+    database.change("ALTER TABLE lossless_offsets DROP COLUMN topic_id")
+    store = database.open()
+    assert store.claim(GROUP, [ORDERS], topic_ids={"orders": "first"}) == {ORDERS: 10}
+
+
 # --- what is stored is not applied again
 
 

@@ -34,6 +34,7 @@ from lossless.client.consuming.waiting_keys import WaitingKeys
 from lossless.client.errors import Kind
 from lossless.client.metrics import ConsumerMetrics
 from lossless.client.stores.interface import Store
+from lossless.client.stores.topic_ids import TopicIds
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +95,7 @@ class Poller:
                 store=store,
                 timeout_s=settings.max_poll_interval_s / 2,
                 closing=self._closing,
+                topic_ids=TopicIds(settings.of_an_admin()).of,
             ),
             options,
             metrics,

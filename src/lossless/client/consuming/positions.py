@@ -19,7 +19,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import (
@@ -80,7 +80,9 @@ class Positions:
         store: Store | None,
         timeout_s: float,
         closing: threading.Event,
+        topic_ids: Callable[[set[str]], Mapping[str, str]] = lambda _: {},
     ) -> None:
+        self._topic_ids = topic_ids  # asks the brokers
         self._consumer = consumer
         self._options = options
         self._metrics = metrics
@@ -100,15 +102,24 @@ class Positions:
     def _claimed(self, store: Store, places: list[Place]) -> dict[Place, int | None]:
         """A store that is away is waited for: partitions may come while it is."""
         deadline = time.monotonic() + self._timeout_s
+        topic_ids = self._ids_of({topic for topic, _ in places}, deadline)
         while True:
             try:
-                claimed = store.claim(self._group, places)
+                claimed = store.claim(self._group, places, topic_ids=topic_ids)
                 return {(place.topic, place.partition): at for place, at in claimed.items()}
             except StoreUnavailable as error:
                 if time.monotonic() >= deadline:
                     raise
                 logger.warning("%s; asked again", error.what)
             self._pause()
+
+    def _ids_of(self, topics: set[str], deadline: float) -> Mapping[str, str]:
+        while True:
+            try:
+                return self._topic_ids(topics)
+            except KafkaException as error:
+                failed = error.args[0]
+            self._ask_again(failed, deadline, f"the ids of the topics {', '.join(sorted(topics))}")
 
     def _start_stored(self, committed: TopicPartition, stored: Mapping[Place, int | None]) -> Start:
         """By the store alone: what is committed in Kafka says nothing about what is in there."""

@@ -107,6 +107,14 @@ class ConsumerSettings:
         }
         return {"message.max.bytes": FORWARDED_BYTES_MAX, **given}
 
+    def of_an_admin(self) -> dict[str, object]:
+        """librdkafka's settings for an admin client that reaches the same cluster."""
+        return {
+            name: value
+            for name, value in self.librdkafka.items()
+            if not name.startswith(_CONSUMER_ONLY) and name not in _CONSUMER_ONLY_NAMES
+        }
+
 
 def read_settings(
     given: Mapping[str, object], *, group: str | None, workers: int

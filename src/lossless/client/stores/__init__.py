@@ -2,7 +2,8 @@
 
     SqliteStore  PostgresStore     rows, state, seen ids and offsets in one transaction
     FileSink                       files that appear whole, with the offsets in their names
-    RedisSink                      idempotent put: an older record never replaces a newer one
+    RedisSink                      idempotent put, not a transaction: an older record never
+                                   replaces a newer one
     Deduplicator                   operations that were seen, within a bounded window
 
 `interface.py` says what a consumer asks of a store.

@@ -6,6 +6,9 @@
              reads the names
     commit   write, fsync, link(2) to the name, fsync of the folder
 
+<folder>/<topic>/.lossless-topic-id holds the id of the topic: the names of its files say nothing
+about the records of another topic with the same name.
+
 Nobody but readers may touch the folder, and the newest file of each partition must stay: its name
 is the position. One folder belongs to one group.
 
@@ -39,6 +42,7 @@ from lossless.client.stores.interface import (
     Message,
     Place,
     TopicPartition,
+    check_topic_ids,
     offset_of,
     partition_of,
 )
@@ -48,6 +52,7 @@ logger = logging.getLogger(__name__)
 
 OWNER_PREFIX = ".owner-"
 GROUP_FILE = ".lossless-group"
+TOPIC_ID_FILE = ".lossless-topic-id"
 _NAME = re.compile(r"([0-9]{20})-([0-9]{20})")
 
 
@@ -127,11 +132,16 @@ class FileSink:
         self._open: set[FileUnit] = set()
 
     def claim(
-        self, group: str, partitions: Iterable[tuple[str, int]]
+        self,
+        group: str,
+        partitions: Iterable[tuple[str, int]],
+        *,
+        topic_ids: Mapping[str, str] | None = None,
     ) -> dict[TopicPartition, int | None]:
         wanted = sorted({TopicPartition(*partition) for partition in partitions})
         with self._failing("claiming partitions"):
             self._join(group)
+            self._check_topics(wanted, topic_ids or {})
             for partition in wanted:
                 token = secrets.token_hex(16)
                 home = self.home(partition)
@@ -238,19 +248,22 @@ class FileSink:
         """The first group that claims here has the folder for ever."""
         if self._group is None:
             _make_folder(self.folder)
-            marker, draft = self.folder / GROUP_FILE, self.folder / f".{secrets.token_hex(8)}"
-            if not marker.exists():
-                _write(draft, group.encode())
-                with suppress(FileExistsError):
-                    os.link(draft, marker)
-                draft.unlink()
-                _flush(self.folder)
-            self._group = marker.read_text()
+            self._group = _marked(self.folder / GROUP_FILE, group)
         if self._group != group:
             raise BadInput(
                 f"{self.folder} belongs to the group {self._group!r}, and not to {group!r}",
                 hint="give each group a folder of its own",
             )
+
+    def _check_topics(self, wanted: list[TopicPartition], topic_ids: Mapping[str, str]) -> None:
+        """The first id of a topic is kept as long as its folder."""
+        stored: dict[TopicPartition, str | None] = {}
+        for partition in wanted:
+            now = topic_ids.get(partition.topic)
+            if now is not None:
+                _make_folder(self.folder / partition.topic)
+                stored[partition] = _marked(self.folder / partition.topic / TOPIC_ID_FILE, now)
+        check_topic_ids(str(self.folder), stored, topic_ids)
 
 
 class FileUnit:
@@ -436,6 +449,18 @@ def _sweep(folder: Path) -> None:
                 raise
         else:
             return
+
+
+def _marked(marker: Path, text: str) -> str:
+    """What the marker says; this text if nothing did before."""
+    if not marker.exists():
+        draft = marker.with_name(f".{secrets.token_hex(8)}")
+        _write(draft, text.encode())
+        with suppress(FileExistsError):
+            os.link(draft, marker)
+        draft.unlink()
+        _flush(marker.parent)
+    return marker.read_text()
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,6 +1,7 @@
 """What a consumer asks of a store that keeps data and offsets together.
 
-    store.claim(group, partitions)   on assignment: fences whoever had them, gives the next offsets
+    store.claim(group, partitions, topic_ids=…)
+                                     on assignment: fences whoever had them, gives the next offsets
     unit = store.begin()             one transaction: rows, state, seen ids and offsets
         unit.applied(message)        whether the ledger is past it: then it is not processed again
         unit.execute(…), unit.state(message)[…] = …
@@ -16,6 +17,8 @@ Rules:
 - StoreUnavailable: nothing of the unit is half stored; usually nothing is stored. Roll it back, ask
   `store.positions()` where the ledger is (it may raise the same again: back off), seek there,
   go on. It never takes a partition back that another has claimed: that raises PartitionLost.
+- A position belongs to one topic id. A claim of a topic with another id raises InvalidPosition and
+  changes nothing: the topic was deleted and created again, and its offsets mean other records.
 - Units that move the same partition follow one another. A unit knows the claims as they were when
   it began: a partition that is released or claimed anew meanwhile is lost to it.
 - A unit is used by one thread at a time; a store by any number.
@@ -23,11 +26,13 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+
+from lossless.client.errors import InvalidPosition
 
 # None, bool, int, float, str, lists and dictionaries of them; mypy cannot say "of them" usefully.
 JSON = Any
@@ -63,6 +68,7 @@ class Position:
     next_offset: int | None  # None: nothing of it was stored yet
     owner: str | None  # None: released
     unit: str | None  # the one that moved it here
+    topic_id: str | None = None  # None: it was not known
 
 
 class Unit(Protocol):
@@ -112,9 +118,16 @@ class Store(Protocol):
     """Safe to be used from several threads. One store object serves one group."""
 
     def claim(
-        self, group: str, partitions: Iterable[tuple[str, int]]
+        self,
+        group: str,
+        partitions: Iterable[tuple[str, int]],
+        *,
+        topic_ids: Mapping[str, str] | None = None,
     ) -> dict[TopicPartition, int | None]:
-        """Takes them, from whoever has them; gives where to read on. None: no position yet."""
+        """Takes them, from whoever has them; gives where to read on. None: no position yet.
+
+        `topic_ids`: those that are known. InvalidPosition if a position belongs to another one.
+        """
 
     def positions(self) -> dict[TopicPartition, int | None]:
         """Where the ledger is, for everything that is claimed here; waits for what is under way."""
@@ -136,6 +149,22 @@ def partition_of(place: Place) -> TopicPartition:
     if topic is None or partition is None:
         raise ValueError(f"{place!r} comes from no partition: is it an error, or not sent yet?")
     return TopicPartition(topic, partition)
+
+
+def check_topic_ids(
+    store: str, stored: Mapping[TopicPartition, str | None], topic_ids: Mapping[str, str]
+) -> None:
+    """InvalidPosition if a stored position belongs to another topic of the same name."""
+    for partition, then in sorted(stored.items()):
+        now = topic_ids.get(partition.topic)
+        if then is not None and now is not None and then != now:
+            raise InvalidPosition(
+                f"{store} holds a position of {partition} for the topic id {then}, but the id of "
+                f"{partition.topic} is {now}: the topic was deleted and created again, and the "
+                "position says nothing about its records",
+                hint="to read the new topic from its beginning, remove the positions of the old "
+                "one from the store, or use another group",
+            )
 
 
 def offset_of(message: Message) -> int:

@@ -32,8 +32,10 @@ logger = logging.getLogger(__name__)
 TABLES = (
     """CREATE TABLE IF NOT EXISTS lossless_offsets (
         consumer_group text NOT NULL, topic text NOT NULL, partition integer NOT NULL,
-        next_offset bigint, owner text, previous_owner text, unit text,
+        next_offset bigint, owner text, previous_owner text, unit text, topic_id text,
         PRIMARY KEY (consumer_group, topic, partition))""",
+    # For tables of an earlier version.
+    "ALTER TABLE lossless_offsets ADD COLUMN IF NOT EXISTS topic_id text",
     """CREATE TABLE IF NOT EXISTS lossless_state (
         consumer_group text NOT NULL, topic text NOT NULL, partition integer NOT NULL,
         key text NOT NULL, value text NOT NULL,
@@ -43,7 +45,9 @@ TABLES = (
         PRIMARY KEY (scope, id))""",
     "CREATE INDEX IF NOT EXISTS lossless_seen_order ON lossless_seen (scope, seen_us)",
 )
-_TABLES_EXIST = "SELECT to_regclass('lossless_seen_order') IS NOT NULL"
+_TABLES_EXIST = """
+    SELECT EXISTS (SELECT FROM pg_attribute WHERE attname = 'topic_id' AND NOT attisdropped
+        AND attrelid = to_regclass('lossless_offsets'))"""
 _CREATING_TABLES = 0x6C6F73736C657373  # "lossless": two who create them at once would collide
 
 _HOLDERS = """

@@ -1,11 +1,17 @@
 """Values in Redis by idempotent put: a record that is written again changes nothing.
 
-    sink = RedisSink(redis.Redis(…), prefix="order:")
+    sink = RedisSink(redis.Redis(…), kafka={"bootstrap.servers": …}, prefix="order:")
     consumer.run(sink.write)
 
 A record's key becomes a Redis hash: `value`, and beside it the offset of the newest record that was
 applied, for each partition that it came from. One script compares and writes, so a replay, a slow
 retry or a zombie never puts an older value over a newer one. Readers: HGET key value.
+
+The sink asks the cluster for the ids of topics: offsets of a topic that was deleted and created
+again are not compared with those of the old one, so its records are not taken for older ones.
+
+It is an idempotent put, not a transaction: records become visible one by one, those of one batch
+are not stored together, and the offset that the group commits follows in a step of its own.
 
 A record without a value deletes: `value` goes, the offsets stay for `tombstone_s` more, so that a
 replay within that time does not bring it back; make it longer than the longest replay.
@@ -15,12 +21,16 @@ What Redis has acknowledged it may still lose: `appendfsync always` on the serve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from confluent_kafka import KafkaException
+
 from lossless.client.errors import Refused, StoreUnavailable
 from lossless.client.stores.interface import Message, offset_of, partition_of
+from lossless.client.stores.topic_ids import TopicIds
+from lossless.contract.librdkafka import librdkafka_settings
 from lossless.errors import BadInput, Unavailable
 
 VALUE = "value"
@@ -48,9 +58,17 @@ class KeyedMessage(Message, Protocol):
 
 
 class RedisSink:
-    """`client`: a redis.Redis that the caller made and closes."""
+    """`client`: a redis.Redis that the caller made and closes. `kafka`: settings of the cluster
+    that the records come from, or a function that returns the id of a topic."""
 
-    def __init__(self, client: Any, *, prefix: str = "", tombstone_s: float = TOMBSTONE_S) -> None:
+    def __init__(
+        self,
+        client: Any,
+        *,
+        kafka: Mapping[str, object] | Callable[[str], str | None],
+        prefix: str = "",
+        tombstone_s: float = TOMBSTONE_S,
+    ) -> None:
         try:
             import redis
         except ImportError as error:
@@ -61,6 +79,8 @@ class RedisSink:
             raise BadInput(f"tombstone_s must be at least a millisecond, not {tombstone_s}")
         self._errors: Any = redis.exceptions
         self._client = client
+        self._topic_id = kafka if callable(kafka) else _asking(kafka)
+        self._sources: dict[str, str] = {}  # by topic
         self._prefix = prefix.encode()
         self._tombstone_ms = int(tombstone_s * 1000)
         self._put = client.register_script(_PUT)
@@ -92,10 +112,16 @@ class RedisSink:
                 hint="key the records when they are sent",
             )
         what = ("delete", self._tombstone_ms) if value is None else ("put", value)
-        source = f"{topic}-{partition}"  # never `value`: it has a number at its end
+        source = f"{self._source(topic)}-{partition}"  # never `value`: a number is at its end
         return self._put(
             keys=[self._key(key)], args=[source, f"{offset_of(message):020d}", *what], client=client
         )
+
+    def _source(self, topic: str) -> str:
+        """The topic's id, or its name where the brokers are older than ids."""
+        if topic not in self._sources:
+            self._sources[topic] = self._topic_id(topic) or topic
+        return self._sources[topic]
 
     def _key(self, key: str | bytes) -> bytes:
         return self._prefix + (key.encode() if isinstance(key, str) else key)
@@ -126,3 +152,20 @@ class RedisSink:
                 f"Redis: {error}: a key of a record is in use for something else",
                 hint="give the sink a prefix of its own",
             ) from error
+
+
+def _asking(kafka: Mapping[str, object]) -> Callable[[str], str | None]:
+    settings = {name: value for name, value in kafka.items() if callable(value)}
+    plain = {name: str(value) for name, value in kafka.items() if name not in settings}
+    topic_ids = TopicIds({**librdkafka_settings(plain), **settings})
+
+    def ask(topic: str) -> str | None:
+        try:
+            return topic_ids.of([topic]).get(topic)
+        except KafkaException as error:
+            raise StoreUnavailable(
+                f"the id of topic {topic} could not be read: {error.args[0].str()}",
+                hint="are the brokers available, and may this client describe the topic?",
+            ) from error
+
+    return ask

@@ -1,6 +1,7 @@
 """Data and offsets in one database: the store over any dialect, and its ledger.
 
-    lossless_offsets   group, topic, partition -> next offset, owner, and the unit that moved it
+    lossless_offsets   group, topic, partition -> topic id, next offset, owner, and the unit that
+                       moved it
     lossless_state     group, topic, partition, key -> JSON
     lossless_seen      ids of the Deduplicator
 
@@ -27,7 +28,7 @@ from typing import Any, NoReturn, Self
 
 from lossless.client.errors import PartitionLost, StoreUnavailable
 from lossless.client.stores.dialect import CREATING_TABLES, Connection, Dialect
-from lossless.client.stores.interface import Position, TopicPartition
+from lossless.client.stores.interface import Position, TopicPartition, check_topic_ids
 from lossless.client.stores.sql_unit import DatabaseUnit, raise_failure, run
 from lossless.client.stores.state import StateCache
 from lossless.errors import BadInput
@@ -38,13 +39,14 @@ _CREATE_ROW = """
     INSERT INTO lossless_offsets (consumer_group, topic, partition) VALUES (?, ?, ?)
     ON CONFLICT DO NOTHING"""
 _TAKE = """
-    UPDATE lossless_offsets SET previous_owner = owner, owner = ?
+    UPDATE lossless_offsets
+    SET previous_owner = owner, owner = ?, topic_id = coalesce(?, topic_id)
     WHERE consumer_group = ? AND topic = ? AND partition = ?"""
 _RELEASE = """
     UPDATE lossless_offsets SET owner = NULL
     WHERE consumer_group = ? AND topic = ? AND partition = ? AND owner = ?"""
 _LEDGER = """
-    SELECT topic, partition, next_offset, owner, unit FROM lossless_offsets
+    SELECT topic, partition, next_offset, owner, unit, topic_id FROM lossless_offsets
     WHERE consumer_group = ?"""
 _ROW = _LEDGER + " AND topic = ? AND partition = ?"
 _MOVE = """
@@ -87,8 +89,13 @@ class SqlStore:
     # --- partitions
 
     def claim(
-        self, group: str, partitions: Iterable[tuple[str, int]]
+        self,
+        group: str,
+        partitions: Iterable[tuple[str, int]],
+        *,
+        topic_ids: Mapping[str, str] | None = None,
     ) -> dict[TopicPartition, int | None]:
+        ids = topic_ids or {}
         wanted = sorted({TopicPartition(*partition) for partition in partitions})
         with self._lock:
             if self.group not in (None, group):
@@ -101,11 +108,13 @@ class SqlStore:
             owner = f"{self._instance}-{self._claimed}"
             self._lose([partition for partition in wanted if partition in self._claims])
         rows = [(group, *partition) for partition in wanted]
+        taken = [(owner, ids.get(each.topic), group, *each) for each in wanted]
+        self._check_topics(wanted, ids)
         self._end_transactions_of_owners(wanted)
         with self.transaction("claiming partitions") as connection:
             cursor = connection.cursor()
             cursor.executemany(self.dialect.sql(_CREATE_ROW), rows)
-            cursor.executemany(self.dialect.sql(_TAKE), [(owner, *row) for row in rows])
+            cursor.executemany(self.dialect.sql(_TAKE), taken)
             ledger = self._read(connection)
         found = {partition: ledger[partition].next_offset for partition in wanted}
         with self._lock:
@@ -113,6 +122,18 @@ class SqlStore:
                 claim = Claim(owner=owner, next_offset=next_offset, cache=StateCache())
                 self._claims[partition] = claim
         return found
+
+    def _check_topics(self, wanted: list[TopicPartition], topic_ids: Mapping[str, str]) -> None:
+        """Before anybody's transactions are ended."""
+        with self.transaction("reading the ledger") as connection:
+            ledger = self._read(connection)
+        # A row without a position says nothing about records.
+        stored = {
+            each: ledger[each].topic_id
+            for each in wanted
+            if each in ledger and ledger[each].next_offset is not None
+        }
+        check_topic_ids(self.describe, stored, topic_ids)
 
     def positions(self) -> dict[TopicPartition, int | None]:
         with self._lock:
@@ -214,8 +235,8 @@ class SqlStore:
             partition
             for partition, (claim, next_offset) in moves.items()
             # Rows that this very transaction has moved are as it wants them.
-            if ledger.get(partition)
-            != Position(next_offset=next_offset, owner=claim.owner, unit=token)
+            if (row := ledger.get(partition)) is None
+            or (row.next_offset, row.owner, row.unit) != (next_offset, claim.owner, token)
         ]
         raise self.partition_lost(lost)
 
@@ -296,7 +317,7 @@ class SqlStore:
             row = connection.execute(statement, (self.group, *partition)).fetchone()
             # A row that somebody has deleted is nobody's: whoever claimed it has lost it.
             found[partition] = (
-                Position(next_offset=row[2], owner=row[3], unit=row[4])
+                Position(next_offset=row[2], owner=row[3], unit=row[4], topic_id=row[5])
                 if row is not None
                 else Position(next_offset=None, owner=None, unit=None)
             )
@@ -308,9 +329,9 @@ class SqlStore:
         rows = connection.execute(self.dialect.sql(_LEDGER), (group or self.group,)).fetchall()
         return {
             TopicPartition(topic, partition): Position(
-                next_offset=next_offset, owner=owner, unit=unit
+                next_offset=next_offset, owner=owner, unit=unit, topic_id=topic_id
             )
-            for topic, partition, next_offset, owner, unit in rows
+            for topic, partition, next_offset, owner, unit, topic_id in rows
         }
 
     def _end_transactions_of_owners(self, partitions: Iterable[TopicPartition]) -> None:

@@ -24,7 +24,7 @@ BUSY_TIMEOUT_S = 30.0
 TABLES = (
     """CREATE TABLE IF NOT EXISTS lossless_offsets (
         consumer_group TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
-        next_offset INTEGER, owner TEXT, previous_owner TEXT, unit TEXT,
+        next_offset INTEGER, owner TEXT, previous_owner TEXT, unit TEXT, topic_id TEXT,
         PRIMARY KEY (consumer_group, topic, partition)) WITHOUT ROWID""",
     """CREATE TABLE IF NOT EXISTS lossless_state (
         consumer_group TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
@@ -93,6 +93,9 @@ class SqliteDialect:
         try:
             for table in TABLES:
                 connection.execute(table)
+            columns = connection.execute("PRAGMA table_info(lossless_offsets)").fetchall()
+            if not any(name == "topic_id" for _, name, *_ in columns):  # of an earlier version
+                connection.execute("ALTER TABLE lossless_offsets ADD COLUMN topic_id TEXT")
             connection.commit()
         except BaseException:
             with suppress(sqlite3.Error):
