@@ -269,7 +269,7 @@ def test_close_ends_what_the_serving_thread_left_when_it_failed(
     producer = Producer(NOBODY | {"delivery.timeout.ms": 300_000}, giving_up=Park(tmp_path))
     delivery = producer.send("orders", b"v", key=b"k")
     monkeypatch.setattr(producer._parking, "tend", lambda _now: 1 / 0)
-    assert wait_until(lambda: producer.fatal is not None, timeout_s=30)
+    assert wait_until(lambda: producer._standing.fatal is not None, timeout_s=30)
     with pytest.raises(NotDelivered, match="ended before the record was acknowledged"):
         producer.close()
     assert delivery.done

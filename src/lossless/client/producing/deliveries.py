@@ -32,7 +32,9 @@ class Deliveries:
     does. Each step is one that the interpreter makes as a whole, so there is no lock. What comes of
     a failure, and the application's callbacks, are left to the serving thread."""
 
-    def __init__(self, on_failure: OnFailure) -> None:
+    def __init__(self, on_failure: OnFailure, check_may_wait: Callable[[str], None]) -> None:
+        """check_may_wait: raises where waiting for a delivery would never end."""
+        self.check_may_wait = check_may_wait
         self.numbers = itertools.count(1)
         self.outstanding: dict[int, Delivery] = {}
         self.acknowledged: list[Message] = []  # since they were last counted
@@ -41,6 +43,7 @@ class Deliveries:
         self._to_call: deque[Delivery] = deque()
         self._on_failure = on_failure
         self.marks_taken = 0
+        self.unsent = 0  # numbers that no record got
         self._marks: deque[tuple[int, float]] = deque()
         self._unnoticed: list[Delivery] = []
         self._unnoticed_beyond = 0

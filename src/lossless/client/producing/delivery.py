@@ -12,12 +12,13 @@ forgotten: `flush` and `close` raise it.
 from __future__ import annotations
 
 import asyncio
-import logging
+import os
 import threading
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lossless.client.errors import ClientError, NotDelivered
+from lossless.client.producing.callbacks import called_well
 from lossless.client.record import Headers, Record
 
 if TYPE_CHECKING:
@@ -25,9 +26,16 @@ if TYPE_CHECKING:
 
     from lossless.client.producing.deliveries import Deliveries
 
-logger = logging.getLogger("lossless.client.producer")
-
 _adding = threading.Lock()  # one for all: callbacks are added rarely, and in no time
+
+
+def _renew_lock() -> None:
+    """In a forked child: the thread that held it, if any, has stayed with the parent."""
+    global _adding
+    _adding = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 class Acknowledged(NamedTuple):
@@ -81,6 +89,7 @@ class Delivery:
         What is parked is waited for as well: until it has been sent again and acknowledged.
         """
         if self.outcome is None:
+            self.deliveries.check_may_wait("result()")
             waiting = threading.Event()
             self._when_done(_Waker(waiting.set))
             if not waiting.wait(timeout_s):
@@ -100,6 +109,7 @@ class Delivery:
     def __await__(self) -> Generator[Any, None, Acknowledged]:
         self._looked_at = True
         if self.outcome is None:
+            self.deliveries.check_may_wait("await")
             loop = asyncio.get_running_loop()
             waiting: asyncio.Future[None] = loop.create_future()
 
@@ -188,10 +198,7 @@ class Delivery:
                 if place >= len(self._callbacks):
                     return bool(self._callbacks)
                 callback = self._callbacks.pop(place)
-            try:
-                callback(self)
-            except Exception:
-                logger.exception("a callback of %r raised", self)
+            called_well(callback, self, name=f"a callback of {self!r}")
         return False
 
 

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException
 from lossless.client.classification import error_from
 from lossless.client.errors import ClientError, Kind, SpoolFull
 from lossless.client.metrics import ProducerMetrics
+from lossless.client.producing.callbacks import called_well
 from lossless.client.producing.deliveries import Deliveries
 from lossless.client.producing.delivery import Delivery
 from lossless.client.producing.giving_up import (
@@ -88,11 +89,8 @@ class Failing:
                 self._unsent[delivery.number] = (delivery, record, error)
                 return
         elif isinstance(policy, Callback):
-            try:
-                policy.function(record, error)
-                handled = True
-            except Exception:
-                logger.exception("the callback for records given up raised")
+            name = "the callback for records given up"
+            handled = called_well(policy.function, record, error, name=name) or handled
         elif isinstance(policy, Drop):
             self._metrics.dropped += 1
             handled = True

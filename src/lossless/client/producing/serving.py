@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
+from lossless.client.producing.standing import LAST_WORDS_S
+
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
     from confluent_kafka import Producer as Client
@@ -92,6 +94,11 @@ class Serving(threading.Thread):
     def is_over(self) -> bool:
         return self._client is None
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in this thread: a callback does."""
+        return threading.get_ident() == self.ident
+
     def wait_until(
         self, is_true: Callable[[], bool], deadline: float | None, *, flushing: bool = True
     ) -> bool:
@@ -117,4 +124,6 @@ class Serving(threading.Thread):
     def end(self) -> None:
         self._ending = True
         self._pace.set()
-        self.join()
+        self.join(LAST_WORDS_S)
+        if self.is_alive():
+            logger.error("a callback of the application has not returned, and is left behind")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lossless.client.producing.callbacks import called_well
 from lossless.contract.librdkafka import librdkafka_settings
 from lossless.errors import BadInput
 
@@ -136,9 +137,6 @@ def chained(ours: Callable[[Any], None], theirs: object) -> Callable[[Any], None
 
     def both(argument: Any) -> None:
         ours(argument)
-        try:
-            call(argument)
-        except Exception:
-            logger.exception("a callback of the application raised")
+        called_well(call, argument, name="a callback of the application")
 
     return both

@@ -7,7 +7,9 @@ nothing is on its way either, not even what was parked before and is being sent 
 from __future__ import annotations
 
 import logging
+import math
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lossless.client.producing.deliveries import Deliveries
@@ -15,13 +17,13 @@ from lossless.client.producing.failing import Failing
 from lossless.client.producing.parking import Parking
 from lossless.client.producing.reporting import Reporting
 from lossless.client.producing.serving import Serving
+from lossless.client.producing.standing import LAST_WORDS_S
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer as Client
 
 logger = logging.getLogger("lossless.client.producer")
 
-LAST_WORDS_S = 5.0  # for what must be said after the deadline of `close`: what was not delivered
 REPORT_S_MIN = 0.5  # even if there is no time left
 
 
@@ -43,6 +45,7 @@ class Settling:
         self._failing = failing
         self._parking = parking
         self._reporting = reporting
+        self._close_by = math.inf
 
     def is_settled(self, reached: int) -> bool:
         """Whether every record up to this number is decided."""
@@ -65,20 +68,30 @@ class Settling:
     def is_idle(self) -> bool:
         return self.is_decided() and (self._parking is None or self._parking.is_idle)
 
-    def deliver_or_give_up(self, deadline: float, wait_s: float) -> None:
+    def wait_until_idle(self, timeout_s: float) -> None:
+        if not self._serving.is_over:
+            self._serving.wait_until(self.is_idle, time.monotonic() + timeout_s)
+
+    def end(self) -> None:
+        """Drops what keeps librdkafka's client alive."""
+        del self._client, self._failing, self._parking, self._reporting
+
+    def hurry(self, deadline: float) -> None:
+        """Closing ends by then, if it does not end before anyway."""
+        self._close_by = min(self._close_by, deadline)
+
+    def deliver_or_give_up(self, wait_s: float) -> None:
         """Returns when everything is decided: by the cluster, or because time is up."""
         parking = self._parking
         try:
-            if parking is not None and self._serving.wait_until(self.is_decided, deadline):
+            if parking is not None and self._wait_until(self.is_decided):
                 # A cluster that answers gets what is parked; for another one nobody waits.
                 since = time.monotonic()
-                self._serving.wait_until(
-                    lambda: parking.is_drained(since, time.monotonic()), deadline
-                )
+                self._wait_until(lambda: parking.is_drained(since, time.monotonic()))
                 parking.end()
                 # What is being sent again and has not left yet may as well stay where it is.
                 self._client.purge(in_queue=True, in_flight=False, blocking=False)
-            self._serving.wait_until(self.is_idle, deadline)
+            self._wait_until(self.is_idle)
         finally:
             # Out of time, or interrupted: whatever is left is decided now.
             if parking is not None:
@@ -95,14 +108,23 @@ class Settling:
                 self._client.purge(blocking=False)
                 self._serving.wait_until(self.is_idle, time.monotonic() + LAST_WORDS_S)
 
-    def report(self, deadline: float) -> None:
+    def report(self) -> None:
         """The last counts of what was acknowledged, to the audit topic."""
         reporting = self._reporting
         if reporting is None:
             return
         reporting.finish()
-        deadline = max(deadline, time.monotonic() + REPORT_S_MIN)
-        if not self._serving.wait_until(lambda: reporting.is_finished, deadline):
+        self._close_by = max(self._close_by, time.monotonic() + REPORT_S_MIN)
+        if not self._wait_until(lambda: reporting.is_finished):
             logger.warning(
                 "the last counts of acknowledged records could not be reported to the audit topic"
             )
+
+    def _wait_until(self, is_true: Callable[[], bool]) -> bool:
+        """Until it is true, or closing has to end, which may become earlier meanwhile."""
+
+        def is_over() -> bool:
+            return is_true() or time.monotonic() >= self._close_by
+
+        self._serving.wait_until(is_over, self._close_by)
+        return is_true()

@@ -8,7 +8,8 @@ The order is that of sending: a row's place is the record's number, counted on f
 the producer before. Rows that Kafka refused for good are kept aside, with the reason: nothing that
 was parked is ever thrown away.
 
-Used by one thread. The folder belongs to one process at a time, by a lock that its death releases.
+Used by one thread. The folder belongs to one process at a time, by a lock that its death releases:
+a forked child closes its copy of the lock at once, or it would keep it when its parent is dead.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from lossless.errors import BadInput, Unavailable
 FILE_NAME = "spool.sqlite"
 LOCK_NAME = "lock"
 VERSION = 1
+_locks: set[int] = set()  # of this process, as descriptors
 ROW_BYTES = 64  # of a row besides what the record holds: what SQLite keeps for it, roughly
 
 _TABLES = """
@@ -78,10 +80,11 @@ class Spool:
         self.folder = Path(folder)
         self.bytes_max = bytes_max
         self._lock = _own(self.folder)
+        _locks.add(self._lock)
         try:
             self._database = _open(self.folder / FILE_NAME)
         except BaseException:
-            os.close(self._lock)
+            _release(self._lock)
             raise
         one = self._database.execute
         self.count, self.bytes = one(
@@ -166,7 +169,7 @@ class Spool:
 
     def close(self) -> None:
         self._database.close()
-        os.close(self._lock)
+        _release(self._lock)
 
     def _forget(self, rows: Sequence[Parked]) -> None:
         self.count -= len(rows)
@@ -188,6 +191,20 @@ def _own(folder: Path) -> int:
             hint="give every producer a folder of its own; one process after the other may use it",
         ) from None
     return descriptor
+
+
+def _release(lock: int) -> None:
+    _locks.discard(lock)
+    os.close(lock)
+
+
+def _release_copies() -> None:
+    """In a forked child: this ends no lock of the parent."""
+    for lock in list(_locks):
+        _release(lock)
+
+
+os.register_at_fork(after_in_child=_release_copies)
 
 
 def _open(file: Path) -> sqlite3.Connection:
