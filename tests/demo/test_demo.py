@@ -126,20 +126,32 @@ def test_usual_settings_lose_and_duplicate_and_every_order_is_named(
     marked.assert_nothing_left()
 
 
-def test_ctrl_c_in_the_middle_leaves_nothing(marked: Marked) -> None:
-    demo = marked.start()
+def wait_until_in_the_middle(demo: subprocess.Popen[str], marked: Marked) -> None:
+    """Returns when three brokers, and a driver with its JVM, are running."""
 
     def in_the_middle() -> bool:
-        """Three brokers, producers and a driver with its JVM are running."""
         assert demo.poll() is None
         commands = marked.processes().values()
         brokers = sum("lossless.broker" in command for command in commands)
         return brokers == 3 and any("org.apache.spark" in command for command in commands)
 
     assert wait_until(in_the_middle, timeout_s=DEMO_S_MAX)
+
+
+def test_ctrl_c_in_the_middle_leaves_nothing(marked: Marked) -> None:
+    demo = marked.start()
+    wait_until_in_the_middle(demo, marked)
     demo.send_signal(signal.SIGINT)
     out, told = demo.communicate(timeout=DEMO_S_MAX)
     assert demo.returncode == 130, told
     assert out == ""
     assert "Traceback" not in told
     marked.assert_nothing_left()
+
+
+def test_a_killed_demo_leaves_no_process(marked: Marked) -> None:
+    demo = marked.start("--careless")
+    wait_until_in_the_middle(demo, marked)
+    demo.kill()
+    demo.wait()
+    assert wait_until(lambda: not marked.processes(), timeout_s=DEMO_S_MAX), marked.processes()

@@ -187,6 +187,7 @@ def set_stage(
             folder.kafka,
             engine=engine,
             temporary=keep is None,
+            ends_with_program=True,
         )
         exits.callback(cluster.stop)
         _create_topics(cluster, _topics(settings))

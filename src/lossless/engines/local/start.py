@@ -46,23 +46,16 @@ class LocalEngine:
     def start(self, spec: ClusterSpec) -> LocalCluster:
         if spec.data is not None:
             folder = spec.data.absolute()
-            return self._start(spec, folder, temporary=False)
+            return start_cluster(
+                spec, folder, engine=self._engine, temporary=False, ends_with_program=True
+            )
         folder = Path(tempfile.mkdtemp(prefix="lossless-kafka-"))
         try:
-            return self._start(spec, folder, temporary=True)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-
-    def _start(self, spec: ClusterSpec, folder: Path, *, temporary: bool) -> LocalCluster:
-        """A part of this program: should it be killed, nobody else would stop the brokers."""
-        lifeline = process.Lifeline()
-        try:
             return start_cluster(
-                spec, folder, engine=self._engine, temporary=temporary, lifeline=lifeline
+                spec, folder, engine=self._engine, temporary=True, ends_with_program=True
             )
         except BaseException:
-            lifeline.close()
+            shutil.rmtree(folder, ignore_errors=True)
             raise
 
 
@@ -73,9 +66,12 @@ def start_cluster(
     engine: str = DEFAULT_ENGINE,
     temporary: bool,
     report: Report = _silent,
-    lifeline: process.Lifeline | None = None,
+    ends_with_program: bool = False,
 ) -> LocalCluster:
-    """Returns when clients can connect to every broker; otherwise nothing is left running."""
+    """Returns when clients can connect to every broker; otherwise nothing is left running.
+
+    With `ends_with_program` the brokers stop when this program ends, even if it is killed.
+    """
     check_spec(spec)
     software = SOFTWARE[engine]
     command = software.command()  # may fetch jars: nothing is written and no lock held meanwhile
@@ -92,12 +88,15 @@ def start_cluster(
                 "security.inter.broker.protocol = SASL_SSL or SASL_PLAINTEXT asks who they are"
             )
         started: dict[int, Identity] = {}
+        lifeline = process.Lifeline() if ends_with_program else None
         try:
             _start_nodes(plan, folder, command, started, report, lifeline)
         except BaseException:
             with uninterrupted():
                 for identity in started.values():
                     process.kill(identity)
+                if lifeline is not None:
+                    lifeline.close()
                 if before is None or plan.temporary:
                     remove_files(plan, folder)
                 else:
