@@ -25,6 +25,15 @@ class Noting:
             file.write(f"{os.getpid()} {message.topic()} {message.partition()} {shown}\n")
 
 
+class Dying(Noting):
+    """Kills its own process at one record, every time, when others are being handled beside it."""
+
+    def __call__(self, message: Message) -> None:
+        if message.value() == b"7":
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().__call__(message)
+
+
 class DyingOnce(Noting):
     """Kills its own process at one record, the first time."""
 

@@ -12,7 +12,7 @@ from confluent_kafka import Message, TopicPartition
 from consumed import PATIENCE_S, Kafka, Running, Seen, eventually, number, running
 
 from lossless.client import headers as names
-from lossless.client.errors import HandlerFailed
+from lossless.client.errors import HandlerFailed, StoreUnavailable
 from lossless.client.record import header
 from lossless.client.retrying import Backoff, DeadLetters, InPlace, RetryTopics
 from topics import produce
@@ -165,6 +165,32 @@ def test_a_record_that_cannot_be_sent_on_is_not_passed(kafka: Kafka) -> None:
     ):
         consumer.run(handler)
     assert kafka.committed() == [6]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"retry": DeadLetters()}, {"retry": InPlace(attempts=2, backoff=SOON), "workers": 2}],
+)
+def test_a_record_waits_for_a_store_that_is_unreachable_whatever_the_policy(
+    kafka: Kafka, options: dict[str, Any]
+) -> None:
+    kafka.make_topic()
+    kafka.fill(10)
+    outages: list[int] = []
+    seen = Seen()
+
+    def handler(message: Message) -> None:
+        if number(message) == 3 and len(outages) < 3:
+            outages.append(3)
+            raise StoreUnavailable("Redis does not answer")
+        seen(message)
+
+    consumer = kafka.consumer(**options)
+    with running(consumer, handler):
+        seen.wait_for(range(10))
+    assert seen.numbers == list(range(10))
+    assert (consumer.metrics.dead_lettered, consumer.metrics.failed) == (0, 0)
+    assert kafka.committed() == [10]
 
 
 def test_retry_topics_delay_and_then_give_up_to_the_dead_letters(kafka: Kafka) -> None:

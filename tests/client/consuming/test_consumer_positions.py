@@ -21,6 +21,8 @@ from lossless.client.errors import (
 )
 from lossless.client.metrics import ConsumerMetrics
 from lossless.client.stores.interface import Store
+from lossless.errors import BadInput
+from topics import grow_topic, produce
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "eager": {},
@@ -69,6 +71,35 @@ def test_who_begins_at_the_end_commits_that_before_anything_comes(kafka: Kafka) 
         kafka.fill(1, first=10)
         assert number(next(loop)) == 10
     assert consumer.metrics.jumps == 1
+
+
+def test_a_partition_added_later_is_read_from_its_first_record(
+    kafka: Kafka, protocol: dict[str, Any]
+) -> None:
+    """The end is where the group begins, not where each partition does."""
+    kafka.make_topic(partitions=2)
+    kafka.fill(10, partitions=2)
+    with kafka.consumer(no_offset="latest", settings=protocol) as consumer:
+        loop = iter(consumer)
+        eventually(lambda: kafka.committed(2) == [5, 5])
+        kafka.fill(1, first=10)
+        assert number(next(loop)) == 10
+    grow_topic(kafka.servers, kafka.topic, 3)
+    produce(kafka.servers, kafka.topic, [(2, None, b"11")])
+    with kafka.consumer(no_offset="latest", settings=protocol) as consumer:
+        seen = {number(message) for _, message in zip(range(2), consumer, strict=False)}
+    assert seen == {10, 11}
+
+
+def test_auto_offset_reset_says_that_a_group_without_an_offset_stops(kafka: Kafka) -> None:
+    kafka.make_topic()
+    kafka.fill(1)
+    for reset in ("none", "error"):
+        settings = {"auto.offset.reset": reset}
+        with kafka.consumer(settings=settings) as consumer, pytest.raises(NoCommittedOffset):
+            next(iter(consumer))
+        with pytest.raises(BadInput, match="contradict"):
+            kafka.consumer(settings=settings, no_offset="earliest")
 
 
 @pytest.mark.parametrize(("policy", "first"), [("stop", None), ("earliest", 7), ("latest", 10)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -152,4 +153,20 @@ def test_every_attempt_has_its_number(store: Shaky) -> None:
     with running(store, handler, policy):
         pass
     assert policy.attempts == [1, 2, 3]
+    assert stored(store) == [0, 1, 2]
+
+
+def test_a_record_can_fail_any_number_of_times(store: Shaky) -> None:
+    """More often than the interpreter nests calls."""
+    policy = Counting()
+    times = sys.getrecursionlimit() + 100
+
+    def handler(message: Message, unit: SqlUnit) -> None:
+        insert(message, unit)
+        if message.offset() == 1 and len(policy.attempts) < times:
+            raise ValueError("not yet")
+
+    with running(store, handler, policy):
+        pass
+    assert policy.attempts == list(range(1, times + 1))
     assert stored(store) == [0, 1, 2]

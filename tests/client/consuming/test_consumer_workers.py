@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Message, Producer
 from consumed import PATIENCE_S, Kafka, Seen, eventually, number, running
-from consumer_handlers import DyingOnce, Noting
+from consumer_handlers import Dying, DyingOnce, Noting
 
-from lossless.client.retrying import Backoff, InPlace
+from lossless.client.retrying import Backoff, DeadLetters, InPlace
 from lossless.errors import BadInput
 
 
@@ -190,6 +190,44 @@ def test_a_process_that_is_killed_has_failed_and_the_record_is_tried_again(
         eventually(lambda: len(list(tmp_path.iterdir())) == 11)
     assert kafka.committed() == [10]
     assert consumer.metrics.failed >= 1
+
+
+def test_a_record_that_kills_its_process_fails_no_other_record(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    kafka.make_topic()
+    kafka.make_topic(topic=f"{kafka.topic}-dlt")
+    produce_with_headers(kafka, 10)
+    consumer = kafka.consumer(workers=3, worker_kind="process", order="none", retry=DeadLetters())
+    with running(consumer, Dying(str(tmp_path))):
+        eventually(lambda: consumer.metrics.finished == 10)
+    assert consumer.metrics.dead_lettered == 1
+    assert {each.name for each in tmp_path.iterdir()} == {str(n) for n in range(10)} - {"7"}
+
+
+def test_a_handler_that_cannot_be_pickled_is_refused(kafka: Kafka) -> None:
+    with (
+        kafka.consumer(worker_kind="process", retry=DeadLetters()) as consumer,
+        pytest.raises(BadInput, match="cannot be pickled"),
+    ):
+        consumer.run(lambda _: None)
+
+
+def test_a_coroutine_that_raises_cancelled_error_has_failed(kafka: Kafka) -> None:
+    kafka.make_topic()
+    kafka.fill(10)
+    attempts: list[int] = []
+
+    async def handler(message: Message) -> None:
+        attempts.append(number(message))
+        if number(message) == 4 and attempts.count(4) < 3:
+            raise asyncio.CancelledError
+
+    retry = InPlace(backoff=Backoff(first_s=0.01))
+    with running(kafka.consumer(retry=retry), handler):
+        eventually(lambda: 9 in attempts)
+    assert attempts == [0, 1, 2, 3, 4, 4, *range(4, 10)]
+    assert kafka.committed() == [10]
 
 
 def test_coroutines_run_beside_each_other_on_one_loop(kafka: Kafka) -> None:

@@ -27,7 +27,7 @@ from typing import Any, Self
 from confluent_kafka import Message, TopicPartition
 
 from lossless.client.consuming.chunks import Chunks
-from lossless.client.consuming.failures import Failures
+from lossless.client.consuming.failures import Failures, outage_delay_s
 from lossless.client.consuming.interfaces import Hook, Work
 from lossless.client.consuming.lanes import Lanes
 from lossless.client.consuming.polling import Poller
@@ -42,14 +42,14 @@ from lossless.client.consuming.settings import (
     check_options,
     contract_settings,
     is_async,
-    policies_from,
+    no_offset_of,
     read_settings,
     topics_of,
 )
 from lossless.client.consuming.units import Units
 from lossless.client.consuming.waiting_keys import KeepsKeyOrder, WaitingKeys
 from lossless.client.consuming.workers import Workers
-from lossless.client.errors import TransactionAborted
+from lossless.client.errors import StoreUnavailable, TransactionAborted
 from lossless.client.metrics import ConsumerMetrics
 from lossless.client.retrying import RetryPolicy
 from lossless.client.sending import Sender
@@ -75,7 +75,7 @@ class Consumer:
         order: Order = "partition",
         commit_every_s: float = 5.0,
         commit_every_records: int | None = None,
-        no_offset: NoOffset = "earliest",
+        no_offset: NoOffset | None = None,
         out_of_range: OutOfRange = "stop",
         truncated: Truncated = "stop",
         retry: RetryPolicy | None = None,
@@ -90,6 +90,8 @@ class Consumer:
         producer: Sender | None = None,
     ) -> None:
         """`producer` sends failed records on, where `retry` says so; one is made if none is given.
+
+        `no_offset` is "earliest" if neither it nor auto.offset.reset says where a group begins.
 
         Hooks are called in the poll thread, with the partitions: state is loaded by `on_assigned`
         before the first record is handed out, stored and dropped by `on_revoked` after the last
@@ -107,7 +109,7 @@ class Consumer:
                 order=order,
                 commit_every_s=commit_every_s,
                 commit_every_records=commit_every_records,
-                no_offset=no_offset,
+                no_offset=no_offset_of(settings, no_offset),
                 out_of_range=out_of_range,
                 truncated=truncated,
                 remember_finished=remember_finished,
@@ -157,10 +159,8 @@ class Consumer:
         if not isinstance(contract, Contract):
             contract = load_contract(Path(contract) if contract is not None else None)
         settings = contract_settings(contract, name)
-        if "no_offset" not in options:
-            policy = policies_from(settings, ConsumerOptions(topics=("any",)))
-            options["no_offset"] = policy.no_offset
-        settings.pop("auto.offset.reset", None)
+        reset = {"auto.offset.reset": settings.pop("auto.offset.reset", "")}
+        options.setdefault("no_offset", no_offset_of(reset, None))
         return cls(topics, settings, **options)
 
     @property
@@ -237,11 +237,23 @@ class Consumer:
         return self._options.retries or self._options.remember_finished
 
     def _run_plainly(self, handler: Callable[..., Any], failures: Failures) -> None:
-        for message in self._chunks(self._options.chunk_records, "a handler").messages():
+        chunks = self._chunks(self._options.chunk_records, "a handler")
+        outages = 0
+        while True:
+            finished = chunks.finished()
             try:
-                handler(message)
-            except Exception as error:
-                failures.decide(message, error, 1)
+                for message in chunks.messages():
+                    try:
+                        handler(message)
+                    except StoreUnavailable:
+                        raise
+                    except Exception as error:
+                        failures.decide(message, error, 1)
+                return
+            except StoreUnavailable as error:
+                outages = 1 if chunks.finished() > finished else outages + 1
+                if chunks.over(outage_delay_s(error, outages)):
+                    return
 
     def _run_units(self, store: Store, handler: Callable[..., Any], failures: Failures) -> None:
         chunks = self._chunks(self._options.chunk_records, "a handler")

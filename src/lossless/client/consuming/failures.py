@@ -1,5 +1,8 @@
 """What becomes of a record whose handler raised: the policy decides, here it is done.
 
+An unreachable store is no failure of the record: whatever the policy, the record waits until the
+store is back.
+
 A record that is sent on, to a retry topic or to the dead letters, counts as finished when the copy
 is acknowledged, and not before: then it is in one place or the other, whatever crashes when.
 """
@@ -15,12 +18,22 @@ from confluent_kafka import Message
 
 from lossless.client.consuming.interfaces import offset_of, place_of
 from lossless.client.consuming.waiting_keys import WaitingKeys
-from lossless.client.errors import ClientError, HandlerFailed
+from lossless.client.errors import ClientError, HandlerFailed, StoreUnavailable
 from lossless.client.metrics import ConsumerMetrics
 from lossless.client.retrying import Again, Failure, Forward, RetryPolicy, Stop
 from lossless.client.sending import Sender
 
 logger = logging.getLogger(__name__)
+
+BACK_OFF_FIRST_S = 0.2
+BACK_OFF_MAX_S = 10.0
+
+
+def outage_delay_s(error: StoreUnavailable, outages: int) -> float:
+    """How long to wait for a store that was unreachable this many times in a row."""
+    delay_s: float = min(BACK_OFF_FIRST_S * 2 ** min(outages - 1, 10), BACK_OFF_MAX_S)
+    logger.warning("%s; again in %.1f s", error.what, delay_s)
+    return delay_s
 
 
 class Failures:

@@ -60,6 +60,7 @@ class Lane:
     key: Hashable
     records: deque[Message] = field(default_factory=deque)
     attempt: int = 1  # of the first record
+    outages: int = 0  # how often a store was unreachable for it
 
 
 class Lanes:
@@ -147,6 +148,7 @@ class Lanes:
             self._finished += 1
             self._metrics.finished += 1
             lane.attempt = 1
+            lane.outages = 0
             if lane.records:
                 self._ready.append(lane)
                 self._ready_changed.notify()
@@ -164,6 +166,12 @@ class Lanes:
             self._delay(lane, delay_s)
             self._ready_changed.notify()
             self._changed.notify_all()
+
+    def wait_for_store(self, lane: Lane, delay_s: float) -> None:
+        """Its first record is tried again later; the attempt does not count."""
+        with self._changed:
+            lane.attempt -= 1
+            self.again(lane, delay_s)
 
     def leave(self, lane: Lane) -> None:
         """Its first record is neither done nor tried again: the worker gives up."""

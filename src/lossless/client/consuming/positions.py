@@ -1,6 +1,10 @@
 """Where reading begins, and what happens where there is no right place to go on from.
 
-    no offset       the group never committed, or what it committed has expired (claims C2 and C12)
+    no offset       the group never committed, or what it committed has expired (claims C2 and C12).
+                    With no_offset="latest", the member that has partition 0 commits the ends of all
+                    partitions when the group begins on a topic; the others wait for it. So a
+                    partition without an offset, where partition 0 has one, was added later, and is
+                    read from its first record.
     out of range    the records are gone, or were never there
     truncated       records that were read are no longer in the log (claim C11)
 
@@ -48,6 +52,7 @@ logger = logging.getLogger(__name__)
 
 ASK_TIMEOUT_S = 5.0
 ASK_AGAIN_S = 0.2
+BEGINNING_S = 10.0  # for the member that has partition 0 to commit where the group begins
 
 _BROKER_END = re.compile(r"broker end offset is (-?\d+)")
 
@@ -148,16 +153,54 @@ class Positions:
                     'before, if anything was; no_offset="latest" skips what is there',
                 )
             case "latest":
-                _, end = self._watermarks(place)
-                logger.info("%s: no committed offset, begins at the end, %d", shown, end)
-                self._metrics.jumps += 1
-                # Committed before anything is read: who begins at the end and dies at once must
-                # not begin further on the next time.
-                return Start(position=TopicPartition(*place, end), commit_at_once=True)
+                return self._latest(place)
             case "earliest":
                 logger.info("%s: no committed offset, begins at the first record", shown)
                 self._metrics.jumps += 1
                 return Start(position=TopicPartition(*place, OFFSET_BEGINNING))
+
+    def _latest(self, place: Place) -> Start:
+        shown = f"{place[0]}-{place[1]}"
+        self._metrics.jumps += 1
+        if place[1] == 0:
+            self._begin_topic(place[0])
+        deadline = time.monotonic() + BEGINNING_S
+        while time.monotonic() < deadline:
+            try:
+                begun, own = self._consumer.committed(
+                    [TopicPartition(place[0], 0), TopicPartition(*place)], timeout=ASK_TIMEOUT_S
+                )
+            except KafkaException as error:
+                logger.info("%s: where the group began is asked again: %s", shown, error)
+            else:
+                if own.offset >= 0:
+                    logger.info("%s: begins at the end, %d", shown, own.offset)
+                    return Start(position=own, committed=own)
+                if begun.offset >= 0:
+                    logger.info("%s: was added after the group began: first record", shown)
+                    return Start(position=TopicPartition(*place, OFFSET_BEGINNING))
+            self._pause()
+        _, end = self._watermarks(place)
+        logger.info("%s: no committed offset, begins at the end, %d", shown, end)
+        # Committed before anything is read: a consumer that begins at the end and dies at once must
+        # not begin further on the next time.
+        return Start(position=TopicPartition(*place, end), commit_at_once=True)
+
+    def _begin_topic(self, topic: str) -> None:
+        """Commits the ends of all partitions without an offset, in one request. If that fails, each
+        member begins at the ends that it finds."""
+        try:
+            known = self._consumer.list_topics(topic, timeout=ASK_TIMEOUT_S).topics[topic]
+            asked = [TopicPartition(topic, number) for number in sorted(known.partitions)]
+            answered = self._consumer.committed(asked, timeout=ASK_TIMEOUT_S)
+            missing = [each for each in answered if each.offset < 0 and each.error is None]
+            ends = [
+                TopicPartition(topic, each.partition, self._watermarks((topic, each.partition))[1])
+                for each in missing
+            ]
+            self._consumer.commit(offsets=ends, asynchronous=False)
+        except KafkaException as error:
+            logger.warning("%s: its ends could not be committed at once: %s", topic, error)
 
     def recover(self, message: Message, stood_at: TopicPartition) -> TopicPartition:
         """For _AUTO_OFFSET_RESET: where to go on. InvalidPosition when the policy is to stop.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from lossless.client.consuming.interfaces import Hook
@@ -213,8 +213,8 @@ def contract_settings(contract: Contract, name: str) -> dict[str, object]:
     return settings
 
 
-def policies_from(settings: Mapping[str, object], options: ConsumerOptions) -> ConsumerOptions:
-    """auto.offset.reset, where somebody wrote it down, says what to do without an offset."""
+def no_offset_of(settings: Mapping[str, object], given: NoOffset | None) -> NoOffset:
+    """Where a group without an offset begins: by auto.offset.reset, if it is set."""
     reset = str(settings.get("auto.offset.reset", "")).lower()
     meant: Mapping[str, NoOffset] = {
         "earliest": "earliest",
@@ -226,7 +226,12 @@ def policies_from(settings: Mapping[str, object], options: ConsumerOptions) -> C
         "none": "stop",
         "error": "stop",
     }
-    return replace(options, no_offset=meant[reset]) if reset in meant else options
+    if given is not None and meant.get(reset, given) != given:
+        raise BadInput(
+            f"auto.offset.reset = {reset} and no_offset={given!r} contradict each other",
+            hint="leave auto.offset.reset out",
+        )
+    return given or meant.get(reset, "earliest")
 
 
 def is_async(handler: Callable[..., Any]) -> bool:

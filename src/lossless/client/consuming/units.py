@@ -13,23 +13,18 @@ Kafka's offsets follow the store's, for those who watch lag; nobody starts from 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from confluent_kafka import Message
 
 from lossless.client.consuming.chunks import Chunks
-from lossless.client.consuming.failures import Failures
+from lossless.client.consuming.failures import Failures, outage_delay_s
 from lossless.client.consuming.interfaces import Place, offset_of
 from lossless.client.errors import HandlerFailed, PartitionLost, StoreUnavailable
 from lossless.client.stores.interface import Store, Unit
-
-logger = logging.getLogger(__name__)
-
-BACK_OFF_FIRST_S = 0.2
-BACK_OFF_MAX_S = 10.0
 
 
 class _LeftOff(Exception):
@@ -59,7 +54,7 @@ class Units:
         self._began = 0.0
 
     def run(self) -> None:
-        back_off_s = BACK_OFF_FIRST_S
+        outages = 0
         unavailable = False
         while True:
             committed = self._chunks.finished()
@@ -74,42 +69,40 @@ class Units:
             except PartitionLost as error:
                 self._fence({(topic, number) for topic, number in error.partitions}, error)
             except StoreUnavailable as error:
-                if self._chunks.finished() > committed:
-                    back_off_s = BACK_OFF_FIRST_S
-                logger.warning("%s; again in %.1f s", error.what, back_off_s)
+                outages = 1 if self._chunks.finished() > committed else outages + 1
                 self._roll_back()
                 unavailable = True
-                if self._chunks.over(back_off_s):
+                if self._chunks.over(outage_delay_s(error, outages)):
                     return  # nobody waits any more; who comes next repeats what was not stored
-                back_off_s = min(2 * back_off_s, BACK_OFF_MAX_S)
             finally:
                 self._roll_back()
 
     def _run(self) -> None:
         for message in self._chunks.together(self._commit):
-            self._process(message, attempt=1)
+            self._process(message)
             if time.monotonic() - self._began >= self._commit_every_s:
                 self._commit()
 
-    def _process(self, message: Message, attempt: int) -> None:
-        unit = self._begun()
-        if unit.applied(message):
-            return
-        try:
-            if not self._failures.sent_behind(message):
-                with unit.savepoint():
-                    self._handler(message, unit)
-        except (PartitionLost, StoreUnavailable, HandlerFailed):
-            raise
-        except Exception as error:
-            # What came before it is stored whatever happens now.
-            self._commit(but_last=True)
-            delay_s = self._failures.decide(message, error, attempt)
-            if delay_s is not None:
+    def _process(self, message: Message) -> None:
+        for attempt in count(1):
+            unit = self._begun()
+            if unit.applied(message):
+                return
+            try:
+                if not self._failures.sent_behind(message):
+                    with unit.savepoint():
+                        self._handler(message, unit)
+                break
+            except (PartitionLost, StoreUnavailable, HandlerFailed):
+                raise
+            except Exception as error:
+                # What came before it is stored whatever happens now.
+                self._commit(but_last=True)
+                delay_s = self._failures.decide(message, error, attempt)
+                if delay_s is None:
+                    break
                 if self._chunks.wait_until_cut(delay_s):
                     raise _LeftOff from error
-                self._process(message, attempt + 1)
-                return
         self._begun().position(message, offset_of(message) + 1)
 
     def _begun(self) -> Unit:

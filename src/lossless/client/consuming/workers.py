@@ -2,8 +2,9 @@
 
     thread    the handler runs in one of n threads
     process   in one of n processes, started fresh (spawn): the handler and the record are pickled,
-              so that a handler has to be a function of a module; one that kills its process has
-              raised
+              so that a handler has to be a function of a module. When a process dies, the records
+              of all of them are tried again one at a time: the one whose process dies then has
+              failed
     asyncio   n tasks on one event loop in a thread of its own; the handler is a coroutine function
 
 Whichever it is, lanes decide what may run beside what, and failures what becomes of a record.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import pickle
 import signal
 import threading
 import time
@@ -24,10 +26,11 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from lossless.client.consuming.failures import Failures
+from lossless.client.consuming.failures import Failures, outage_delay_s
 from lossless.client.consuming.lanes import Lane, Lanes
 from lossless.client.consuming.settings import WorkerKind
-from lossless.client.errors import HandlerFailed
+from lossless.client.errors import HandlerFailed, StoreUnavailable
+from lossless.errors import BadInput
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +57,7 @@ class Workers:
         self._handler = handler
         self._drain_timeout_s = drain_timeout_s
         self._failure: BaseException | None = None
+        self._ending = False  # tasks are cancelled: the time to finish is over
         self._lock = threading.Lock()
 
     def run(self) -> None:
@@ -111,6 +115,10 @@ class Workers:
                 self._lanes.finish(lane, time.perf_counter() - began)
 
     def _on_failure(self, lane: Lane, error: BaseException, began: float) -> None:
+        if isinstance(error, StoreUnavailable):
+            lane.outages += 1
+            self._lanes.wait_for_store(lane, outage_delay_s(error, lane.outages))
+            return
         try:
             delay_s = self._failures.decide(lane.records[0], error, lane.attempt)
         except BaseException as failure:
@@ -125,6 +133,13 @@ class Workers:
     # Processes
 
     def _run_processes(self) -> None:
+        try:
+            pickle.dumps(self._handler)
+        except Exception as error:  # whatever the handler's own __reduce__ raises
+            raise BadInput(
+                f'worker_kind="process" with a handler that cannot be pickled: {error}',
+                hint="use a function of a module, or an object of a class of a module",
+            ) from error
         pool = Processes(self._count)
         try:
             self._run_each(lambda message: pool.call(self._handler, message))
@@ -144,6 +159,7 @@ class Workers:
             deadline = time.monotonic() + self._drain_timeout_s
             for _ in range(self._count):  # those in hand may finish
                 free.acquire(timeout=max(0.0, deadline - time.monotonic()))
+            self._ending = True
             asyncio.run_coroutine_threadsafe(_end_tasks(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
@@ -169,8 +185,13 @@ class Workers:
             keeps_order = self._failures.waiting_keys is not None
             if not (keeps_order and await asyncio.to_thread(self._failures.sent_behind, message)):
                 await self._handler(message)
-        except asyncio.CancelledError:
-            self._lanes.leave(lane)
+        except asyncio.CancelledError as cancelled:
+            if self._ending:
+                self._lanes.leave(lane)
+            else:  # the handler raised it; retry policies are about exceptions of class Exception
+                error = RuntimeError("the handler raised CancelledError")
+                error.__cause__ = cancelled
+                await asyncio.to_thread(self._on_failure, lane, error, began)
         except HandlerFailed as failure:
             self._lanes.leave(lane)
             self._fail(failure)
@@ -199,12 +220,13 @@ class Processes:
     def __init__(self, count: int) -> None:
         self._count = count
         self._lock = threading.Lock()
-        self._pool = self._new()
+        self._alone = threading.Lock()
+        self._pool = self._new(count)
 
-    def _new(self) -> ProcessPoolExecutor:
+    def _new(self, count: int) -> ProcessPoolExecutor:
         # Never forked: a process with threads of librdkafka in it cannot be.
         return ProcessPoolExecutor(
-            self._count,
+            count,
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_leave_interrupts_to_the_parent,
         )
@@ -218,8 +240,16 @@ class Processes:
                 if self._pool is pool:
                     logger.warning("a worker process died; starting new ones")
                     pool.shutdown(wait=False, cancel_futures=True)
-                    self._pool = self._new()
-            raise
+                    self._pool = self._new(self._count)
+            if self._count == 1:  # no other record was in the pool
+                raise
+        # The executor does not say whose process died.
+        with self._alone:
+            lonely = self._new(1)
+            try:
+                return lonely.submit(handler, message).result()
+            finally:
+                lonely.shutdown(wait=True, cancel_futures=True)
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
