@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 import uuid
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from kafka_messages import every_version, fields_of, plain
 from lossless.wire import bounds
-from lossless.wire.bounds import ELEMENTS_MAX, BadMessage, within_bounds
+from lossless.wire.bounds import ELEMENTS_MAX, TAGS_MAX, BadMessage, within_bounds
 from lossless.wire.codec import UnknownField, make, read, request_class, response_class, write
 from lossless.wire.encoding import array, string, varint
 
@@ -170,6 +171,23 @@ def test_a_text_is_as_long_as_kafka_allows() -> None:
 
 
 # Tagged fields
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\1\0\0" + varint(0x7FFFFFFF) + b"\0" * 20_000_000,  # behind the body
+        b"\1\0\0" + varint(TAGS_MAX + 1) + b"\0" * 2 * (TAGS_MAX + 1),
+        # In each of many elements, no more than there may be in each.
+        varint(2001) + (b"\0" * 16 + b"\2a" + varint(TAGS_MAX) + b"\x70\0" * TAGS_MAX) * 2000,
+    ],
+    ids=["two billion", "one too many", "many sets"],
+)
+def test_more_tagged_fields_than_there_may_be_are_refused_at_once(data: bytes) -> None:
+    started = time.process_time()
+    with pytest.raises(BadMessage):
+        read(request_class(METADATA, 12), data, 0)
+    assert time.process_time() - started < 0.5
 
 
 def test_tagged_fields_that_nobody_knows_are_ignored_and_the_others_are_read() -> None:

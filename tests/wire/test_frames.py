@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 
 import pytest
 from hypothesis import given
@@ -115,3 +116,11 @@ def test_the_messages_of_a_client_are_framed_as_kafka_frames_them() -> None:
     fields = {"client_software_name": "n", "client_software_version": "v"}
     frame = request(API_VERSIONS, 3, 5, "ab", write(make(entity, fields)), tagged=True)
     assert frame.hex(" ") == "00 00 00 12 00 12 00 03 00 00 00 05 00 02 61 62 00 02 6e 02 76 00"
+
+
+def test_more_tags_in_a_header_than_there_may_be_are_refused_at_once() -> None:
+    data = struct.pack(">hhih", 3, 12, 7, 0) + varint(0x7FFFFFFF) + b"\0" * 20_000_000
+    started = time.process_time()
+    with pytest.raises(BadFrame, match="2147483647 tagged fields"):
+        header_of(data, is_flexible=True)
+    assert time.process_time() - started < 0.5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import time
 import uuid
 from contextlib import suppress
 from typing import Any
@@ -23,7 +25,9 @@ from lossless.core.messages import (
 from lossless.log.index import AbortedTransaction
 from lossless.log.leader_epochs import EpochEnd
 from lossless.wire import codec, fetch, produce
-from lossless.wire.bounds import BadMessage
+from lossless.wire.bounds import TAGS_MAX, BadMessage
+from lossless.wire.encoding import varint
+from lossless.wire.reading import HOT_ELEMENTS_MAX
 
 TOPICS = {"orders": 7 << 64, "payments": 9}
 NAMES = {number: name for name, number in TOPICS.items()}
@@ -465,3 +469,30 @@ def test_a_fetch_that_is_refused_as_a_whole_has_no_partitions() -> None:
 def test_bytes_that_are_no_answer_are_refused_and_not_guessed(data: bytes) -> None:
     with suppress(ValueError):  # and nothing else
         fetch.answered(data, 0, _asked([]), NAMES)
+
+
+# Floods
+
+
+def test_partitions_of_all_topics_together_are_bounded() -> None:
+    half = HOT_ELEMENTS_MAX // 2
+    partition = b"\0\0\0\0\0\0"  # its number, no records, no tags
+    topic = b"\2a" + varint(half + 1) + partition * half + b"\0"
+    fits = b"\0" + struct.pack(">hi", 1, 0) + varint(2) + topic + b"\0"
+    assert len(produce.understood(fits, 0, 9, {}).request.batches) == half
+    with pytest.raises(BadMessage, match="elements"):
+        produce.understood(b"\0" + struct.pack(">hi", 1, 0) + varint(3) + topic * 2, 0, 9, {})
+    topic = b"\2a" + varint(half + 1) + bytes(33) * half + b"\0"
+    whole = struct.pack(">iiiibii", -1, 0, 0, 0, 0, 0, -1) + varint(3) + topic * 2
+    with pytest.raises(BadMessage, match="elements"):
+        fetch.read(whole, 0, 12, {})
+
+
+@pytest.mark.parametrize("count", [TAGS_MAX + 1, 0x7FFFFFFF])
+def test_tags_behind_a_partition_are_bounded(count: int) -> None:
+    tags = varint(count) + b"\0" * 1_000_000
+    body = b"\0" + struct.pack(">hi", 1, 0) + b"\2\2a\2\0\0\0\0\0" + tags
+    started = time.process_time()
+    with pytest.raises(BadMessage, match="tagged fields"):
+        produce.understood(body, 0, 9, {})
+    assert time.process_time() - started < 0.5

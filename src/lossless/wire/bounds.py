@@ -10,6 +10,8 @@ Rules learnt
   counts are true.
 - Elements cost a hundred times what their bytes do, and a broker has one thread: a message has at
   most `ELEMENTS_MAX` of them. Kafka has no such limit.
+- Tagged fields may be empty, so that two bytes make one. One set of them has at most `TAGS_MAX`,
+  and those of all sets count as elements. Kafka defines no more than four for any message.
 - A text of the compact kind is as long as one of the old kind at most, as in Kafka.
 - kio takes an array that is missing where none may be; a handler would stumble over it.
 """
@@ -26,7 +28,8 @@ from typing import Any, NamedTuple
 
 from lossless.wire.encoding import varint
 
-ELEMENTS_MAX = 100_000
+ELEMENTS_MAX = 20_000
+TAGS_MAX = 32
 TEXT_BYTES_MAX = 0x7FFF
 
 _INT16 = struct.Struct(">h")
@@ -294,6 +297,9 @@ def _tags(known: Mapping[int, Step]) -> Step:
     def tags(data: bytes, at: int, walk: _Walk) -> int:
         start = at
         count, at = _number(data, at)
+        if count > TAGS_MAX:
+            raise BadMessage(f"{count} tagged fields")
+        walk.count(count)
         kept = []
         is_changed = False
         for _ in range(count):

@@ -6,8 +6,9 @@ answered differently.
 
 from __future__ import annotations
 
-from lossless.wire.bounds import ELEMENTS_MAX
+from lossless.wire.bounds import ELEMENTS_MAX, TAGS_MAX
 from lossless.wire.differences import DIFFERENCES
+from lossless.wire.reading import HOT_ELEMENTS_MAX
 from lossless.wire.versions import APIS, BOTH, BROKER, LEFT_OUT, Listener
 
 _HEAD = """\
@@ -27,7 +28,9 @@ _LIMITS = f"""
 
 | limit | what happens |
 |---|---|
-| A request has at most {ELEMENTS_MAX:,} elements in all its lists | the connection is closed |
+| A request has at most {ELEMENTS_MAX:,} elements in all its lists, Produce and Fetch \
+{HOT_ELEMENTS_MAX:,} | the connection is closed |
+| A set of tagged fields has at most {TAGS_MAX} | the connection is closed |
 | A compressed batch that a broker has to look into unpacks to at most 64 MiB | CORRUPT_MESSAGE |
 """
 _DIFFERENCES = """

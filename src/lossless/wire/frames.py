@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from lossless.wire.bounds import TAGS_MAX
 from lossless.wire.codec import request_class
 from lossless.wire.versions import API_VERSIONS
 
@@ -63,6 +64,8 @@ def header_of(frame: bytes | memoryview, *, is_flexible: bool) -> Header:
 
 def _after_tags(frame: bytes | memoryview, at: int) -> int:
     count, at = _varint(frame, at)
+    if count > TAGS_MAX:
+        raise BadFrame(f"{count} tagged fields in the header")
     for _ in range(count):
         _, at = _varint(frame, at)
         size, at = _varint(frame, at)

@@ -16,7 +16,14 @@ from lossless.log.batch import Data, new
 from lossless.wire.bounds import BadMessage
 from lossless.wire.codec import Fields
 from lossless.wire.encoding import INT32, array, string
-from lossless.wire.reading import Reader, after_tags, array_at, text, varint_at
+from lossless.wire.reading import (
+    HOT_ELEMENTS_MAX,
+    Reader,
+    after_tags,
+    array_at,
+    text,
+    varint_at,
+)
 
 FLEXIBLE, WITH_LEADERS, IMPLICIT_TRANSACTIONS, WITH_TOPIC_IDS = 9, 10, 12, 13
 NO_TIMESTAMP = -1
@@ -60,6 +67,7 @@ def _understood(frame: bytes, at: int, version: int, topic_names: Mapping[int, s
     batches: list[tuple[TopicPartition, Data]] = []
     unknown: list[tuple[bytes, int]] = []
     whole = memoryview(frame)  # records are large, and not copied
+    elements = topics
     for _ in range(topics):
         topic_id = b""
         name: str | None
@@ -74,6 +82,9 @@ def _understood(frame: bytes, at: int, version: int, topic_names: Mapping[int, s
             at = start + size - 1
             name = text(frame[start:at])
         partitions, at = array_at(frame, at)
+        elements += partitions
+        if elements > HOT_ELEMENTS_MAX:
+            raise BadMessage(f"more than {HOT_ELEMENTS_MAX} elements")
         for _ in range(partitions):
             (index,) = INT32.unpack_from(frame, at)
             size, start = varint_at(frame, at + INT32.size)

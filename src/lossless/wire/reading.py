@@ -13,7 +13,11 @@ from __future__ import annotations
 import struct
 
 from lossless.log.batch import Data
-from lossless.wire.bounds import ELEMENTS_MAX, BadMessage
+from lossless.wire.bounds import TAGS_MAX, BadMessage
+
+# Partitions and topics in one request. They take a microsecond each, and a follower names every
+# partition that it follows.
+HOT_ELEMENTS_MAX = 100_000
 
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
@@ -38,7 +42,7 @@ def varint_at(data: Data, at: int) -> tuple[int, int]:
 def array_at(data: Data, at: int) -> tuple[int, int]:
     """How many there are, and where the first begins."""
     count, at = varint_at(data, at)
-    if not 0 < count <= ELEMENTS_MAX + 1:
+    if not 0 < count <= HOT_ELEMENTS_MAX + 1:
         raise BadMessage(f"an array of {count - 1}")
     return count - 1, at
 
@@ -60,11 +64,12 @@ def text(data: bytes) -> str:
 
 
 class Reader:
-    __slots__ = ("at", "data", "is_flexible")
+    __slots__ = ("at", "data", "elements", "is_flexible")
 
     def __init__(self, data: bytes, at: int, *, is_flexible: bool) -> None:
         self.data = data
         self.at = at
+        self.elements = 0  # of all arrays so far
         self.is_flexible = is_flexible
 
     def fixed(self, layout: struct.Struct) -> tuple[int, ...]:
@@ -88,8 +93,11 @@ class Reader:
 
     def count(self) -> int:
         count = self.varint() - 1 if self.is_flexible else self.fixed(INT32)[0]
-        if not 0 <= count <= ELEMENTS_MAX:
+        if count < 0:
             raise BadMessage(f"an array of {count}")
+        self.elements += count
+        if self.elements > HOT_ELEMENTS_MAX:
+            raise BadMessage(f"more than {HOT_ELEMENTS_MAX} elements")
         return count
 
     def raw(self, size: int) -> bytes:
@@ -119,7 +127,10 @@ class Reader:
             self.at += 1
             return _NO_TAGS
         found = {}
-        for _ in range(self.varint()):
+        count = self.varint()
+        if count > TAGS_MAX:
+            raise BadMessage(f"{count} tagged fields")
+        for _ in range(count):
             tag = self.varint()
             found[tag] = self.raw(self.varint())
         return found
