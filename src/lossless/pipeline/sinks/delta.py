@@ -14,9 +14,10 @@ Invariants
   delta_staging.py. A driver that loses removes its own, the next one what a dead driver left.
 - On `file:` a lock is held around check and commit; see file_lock.py.
 
-Refused: tables that forget transaction versions (`delta.setTransactionRetentionDuration`) or that
-lost our last commit to a RESTORE, because the ledger would no longer say what is in the table; and
-tables with features that staged files go around (delta_schema.py).
+Refused: storage on which two drivers can publish the same version (delta_coordination.py); tables
+that forget transaction versions (`delta.setTransactionRetentionDuration`) or that lost our last
+commit to a RESTORE, because the ledger would no longer say what is in the table; and tables with
+features that staged files go around (delta_schema.py).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from lossless.errors import BadInput, Fenced, PromiseBroken
 from lossless.pipeline.ledger import Ledger, LedgerEntry
 from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD, receipts, row_schema
 from lossless.pipeline.sinks import delta_ledger, delta_schema
+from lossless.pipeline.sinks.delta_coordination import require_coordination
 from lossless.pipeline.sinks.delta_errors import (
     JAVA_ERRORS,
     first_line,
@@ -97,6 +99,7 @@ class DeltaSink:
         self._delta = DeltaLog(spark, path)
         self._letters = DeltaLetters(spark, pipeline, f"{path.rstrip('/')}_dlt")
         self._sequence: int | None = None  # of the ledger, as last seen
+        self._coordinated = False  # only one of two drivers can publish a version, as a race showed
         self._checked_version = -1  # no RESTORE up to here has taken our rows away
 
     def describe(self) -> str:
@@ -158,6 +161,9 @@ class DeltaSink:
         if reserved:
             raise BadInput(f"a column cannot be called {', '.join(sorted(reserved))}")
         with self._preparing():
+            if not self._coordinated:
+                require_coordination(self._delta, self.describe())
+                self._coordinated = True
             if not self._delta.snapshot().exists:
                 others = {*self._delta.entries()} - {LOCK_FILE, "_delta_log"}
                 if others:

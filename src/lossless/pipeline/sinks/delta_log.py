@@ -209,7 +209,7 @@ class DeltaLog:
         self._collections = JavaClass("scala.jdk.javaapi.CollectionConverters", client)
         self._paths = JavaClass("org.apache.hadoop.fs.Path", client)
         self.replay = Replay(self)
-        configuration = self._session.sessionState().newHadoopConf()
+        self.configuration = configuration = self._session.sessionState().newHadoopConf()
         if ":" not in path.split("/", 1)[0]:
             # The JVM's working folder need not be ours.
             default = self.jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(configuration)
@@ -278,7 +278,7 @@ class DeltaLog:
         texts: list[str] = []
         left = COMMIT_BYTES_MAX
         for version in range(first, last + 1):
-            path = self._child(f"_delta_log/{version:020d}.json")
+            path = self.child(f"_delta_log/{version:020d}.json")
             if not self._files.exists(path):
                 return None
             left -= int(self._files.getFileStatus(path).getLen())
@@ -290,6 +290,16 @@ class DeltaLog:
             finally:
                 stream.close()
         return texts
+
+    def log_store(self) -> Any:
+        """The Java object that publishes the commits of this table."""
+        store = self._log().store()
+        # Delta's own chooses by scheme, and wraps what is written against its public interface.
+        if str(store.getClass().getSimpleName()) == "DelegatingLogStore":
+            store = store.getDelegate(self._path)
+        if str(store.getClass().getSimpleName()) == "LogStoreAdaptor":
+            store = store.logStoreImpl()
+        return store
 
     # Writing
 
@@ -370,7 +380,7 @@ class DeltaLog:
 
     def files_below(self, directory: str) -> list[str]:
         """Every file below a directory of the table's folder, relative to that folder."""
-        root = self._child(directory)
+        root = self.child(directory)
         found = self._files_in(root) if self._files.exists(root) else []
         return [path[len(self.path) + 1 :] for path in found]
 
@@ -386,11 +396,14 @@ class DeltaLog:
         return found
 
     def has(self, relative: str) -> bool:
-        return bool(self._files.exists(self._child(relative)))
+        return bool(self._files.exists(self.child(relative)))
+
+    def make_folder(self, relative: str) -> None:
+        self._files.mkdirs(self.child(relative))
 
     def remove(self, relative: str) -> None:
         """Removes a file or a whole directory from the table's folder."""
-        self._files.delete(self._child(relative), True)
+        self._files.delete(self.child(relative), True)
 
     def partition_directory(self, column: str, value: str) -> str:
         """The name that Spark gives to the directory of a partition value."""
@@ -448,7 +461,8 @@ class DeltaLog:
             metadata.createdTime(),
         )
 
-    def _child(self, relative: str) -> Any:
+    def child(self, relative: str) -> Any:
+        """The Hadoop path of something in the table's folder."""
         return self._paths(self._path, relative)
 
     def _log(self) -> Any:
