@@ -17,6 +17,7 @@ from lossless.cli import options
 from lossless.cli.console import stderr, stdout
 from lossless.cli.run_display import JsonLog, LineLog, LiveTable
 from lossless.contract import load_contract
+from lossless.contract.rules.judging import enforce
 from lossless.errors import EXIT_INTERRUPTED, BadInput
 
 if TYPE_CHECKING:
@@ -74,10 +75,11 @@ def command(
     names = pipelines or tuple(contract.pipelines)
     if not names:
         raise BadInput(f"{contract.path} has no pipelines", hint="add a [pipelines.NAME] section")
+    chosen = [find_pipeline(contract, name) for name in names]
+    enforce(contract, pipelines=names)
     if len(names) == 1:
         running = [Pipeline(names[0], contract=contract, kafka=kafka, master=master)]
     else:
-        chosen = [find_pipeline(contract, name) for name in names]
         settings = {key: value for pipeline in chosen for key, value in pipeline.spark.items()}
         spark = build_session(
             "pipelines", master=master, settings=settings, log=spark_log(contract)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as T
 
 from lossless.contract import Contract, PipelineContract, load_contract, redacted
+from lossless.contract.rules.judging import enforce
 from lossless.engines.choose import connect
 from lossless.errors import BadInput
 from lossless.pipeline.batch import Batcher
@@ -69,6 +70,7 @@ class Pipeline:
             check_session(spark)
         self._contract = contract
         self._pipeline = find_pipeline(contract, name)
+        enforce(contract, pipelines=[name])
         self._given_spark = spark
         self._kafka = kafka
         self._master = master
