@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import traceback
+from importlib.metadata import version
+
 from rich.console import Console
+
+from lossless.contract.redaction import redact_text
 
 stdout = Console(highlight=False, soft_wrap=True)
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -15,6 +20,18 @@ def print_error(message: str) -> None:
     stderr.print(first, markup=False)
     if rest:
         stderr.print(rest, markup=False, style="dim")
+
+
+def print_internal_error(error: BaseException) -> None:
+    """Shows the traceback of a defect in Lossless, without secrets, and what to report."""
+    lines = redact_text("".join(traceback.format_exception(error)).rstrip())
+    stderr.print(lines, markup=False, style="dim")
+    first_line = redact_text(str(error).partition("\n")[0])
+    print_error(
+        f"internal error: {type(error).__name__}: {first_line}\n"
+        "This is a defect in Lossless and no statement about your data. Please report the command, "
+        f"the traceback above and the version, {version('lossless')}."
+    )
 
 
 def print_aside(line: str) -> None:

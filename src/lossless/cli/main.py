@@ -9,13 +9,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import traceback
 from importlib.metadata import version
 
 import click
 
-from lossless.cli.console import print_error, stderr
-from lossless.contract.redaction import redact_text
+from lossless.cli.console import print_error, print_internal_error
 from lossless.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, LosslessError
 from lossless.extras import missing_extra
 
@@ -100,12 +98,5 @@ def _explain(error: Exception) -> int:
     if absent is not None:
         print_error(str(absent))
         return absent.exit_code
-    stderr.print(redact_text("".join(traceback.format_exception(error))), markup=False, end="")
-    python = ".".join(map(str, sys.version_info[:3]))
-    print_error(
-        f"internal error: {type(error).__name__}\n"
-        "This is a defect of lossless and says nothing about your records.\n"
-        "Please report the command and the traceback above. Secrets of the contract are hidden.\n"
-        f"lossless {version('lossless')}, Python {python}, {sys.platform}"
-    )
+    print_internal_error(error)
     return EXIT_INTERNAL

@@ -263,6 +263,17 @@ def test_a_key_is_shown_as_text_where_it_is_text() -> None:
     assert key_of(replace(finding, key=b"\x00\x01")) == "0x0001"
 
 
+@pytest.mark.parametrize("timestamp_ms", [1_700_000_000_000_000, -(10**15), 2**63 - 1])
+def test_a_timestamp_outside_the_calendar_is_shown_as_a_number(
+    damaged: AuditReport, timestamp_ms: int
+) -> None:
+    bucket = replace(damaged.buckets[0], start_ms=timestamp_ms)
+    finding = replace(damaged.findings[0], timestamp_ms=timestamp_ms)
+    report = replace(damaged, buckets=[bucket], findings=[finding])
+    assert terminal(report).count(f"{timestamp_ms} ms") == 2
+    assert f"{timestamp_ms} ms" in to_html([report])
+
+
 def test_the_width_of_a_bucket_is_chosen_by_the_span_and_by_the_reports() -> None:
     def width(wanted: int | None, unit: int | None, span: tuple[int, int] | None) -> int:
         return choose_bucket_ms(wanted, unit, lambda: span)[0]

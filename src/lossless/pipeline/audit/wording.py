@@ -42,15 +42,34 @@ def lost_word(report: AuditReport) -> str:
 def bucket_label(bucket: Bucket, bucket_ms: int) -> str:
     if bucket.start_ms is None:
         return "time not known"
-    form = "%Y-%m-%d" if bucket_ms % DAY_MS == 0 else "%Y-%m-%d %H:%M:%S"
-    return datetime.fromtimestamp(bucket.start_ms / 1000, UTC).strftime(form)
+    at = _utc(bucket.start_ms)
+    if at is None:
+        return _outside_the_calendar(bucket.start_ms)
+    return at.strftime("%Y-%m-%d" if bucket_ms % DAY_MS == 0 else "%Y-%m-%d %H:%M:%S")
 
 
 def moment(timestamp_ms: int | None) -> str:
     if timestamp_ms is None:
         return ""
-    at = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    at = _utc(timestamp_ms)
+    if at is None:
+        return _outside_the_calendar(timestamp_ms)
     return at.strftime("%Y-%m-%d %H:%M:%S.") + f"{timestamp_ms % 1000:03d}"
+
+
+def _utc(timestamp_ms: int) -> datetime | None:
+    """The moment in UTC; None for a timestamp outside the years 1 to 9999.
+
+    A producer can set any number: microseconds in place of milliseconds are the year 55,000.
+    """
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _outside_the_calendar(timestamp_ms: int) -> str:
+    return f"{timestamp_ms} ms"
 
 
 def offsets_of(finding: Finding) -> str:
