@@ -7,8 +7,7 @@
     └── Unavailable        4    something needed is not there: Java, jars, a broker, a sink
         └── Fenced         4    another driver has taken this pipeline over
 
-Any other exception that reaches the command line is an internal error and ends with 70, so that
-exit code 1 means a broken promise and nothing else.
+A command that fails in any other way ends with EXIT_INTERNAL: a defect is not a verdict.
 
 A message says what happened, where, and what to do next; it fits a terminal without a traceback.
 """

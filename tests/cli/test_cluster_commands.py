@@ -22,6 +22,9 @@ from lossless.engines.metadata import read_metadata
 from lossless.engines.waiting import wait_until
 
 CONTRACT = """
+[guarantee]
+survives = {}  # what two brokers can promise
+
 [cluster]
 brokers = 2
 config.broker.session.timeout.ms = 1000

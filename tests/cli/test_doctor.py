@@ -151,10 +151,14 @@ def test_what_only_postgres_needs_counts_only_when_the_contract_has_it(
     assert (code, found["psycopg"]["required"], found["jdbc jars"]["required"]) == (4, True, True)
 
 
-def test_no_contract_is_mended_by_init() -> None:
+def test_outside_a_contract_only_what_up_needs_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right after `pip install lossless` there is neither Java nor a contract, nor need of them."""
     Path("lossless.toml").unlink()
+    monkeypatch.setenv("JAVA_HOME", "nowhere")
+    monkeypatch.setenv("LOSSLESS_JARS", "nowhere")
+    monkeypatch.setattr(doctor, "_version", lambda _: None)
     result = run()
-    assert result.exit_code == 4
+    assert result.exit_code == 0, result.output
     assert "missing contract         no lossless.toml here or above" in result.output
     assert "needed for run, audit: lossless init" in result.output
 
@@ -162,9 +166,22 @@ def test_no_contract_is_mended_by_init() -> None:
 def test_a_contract_that_is_wrong_is_told_with_its_line() -> None:
     Path("lossless.toml").write_text("[cluster]\nbrokrs = 3")
     code, found = findings()
-    assert code == 4
+    assert code == 2
+    assert found["contract"]["wrong"]
     assert found["contract"]["detail"] == "lossless.toml:2: unknown key 'brokrs' in [cluster]"
     assert found["contract"]["mend"].startswith("did you mean 'brokers'?")
+
+
+def test_a_contract_that_does_not_keep_its_promise_is_told_rule_by_rule() -> None:
+    Path("lossless.toml").write_text(
+        "[topics.a]\nreplication_factor = 1\n[producers.p]\nconfig.acks = 0"
+    )
+    result = run()
+    assert result.exit_code == 2
+    assert "wrong   contract" in result.output
+    for rule in ("replicas-outlive-faults", "promise-needs-acks", "idempotence-needs-acks"):
+        assert f"({rule})" in result.output
+    assert "lossless.toml:2: [topics.a] replication_factor = 1" in result.output
 
 
 def test_another_contract_can_be_named() -> None:

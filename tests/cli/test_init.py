@@ -75,10 +75,42 @@ def test_every_line_that_is_commented_out_is_one_that_would_load(folder: Path) -
 
 
 def test_it_writes_to_a_folder_or_a_name_of_its_own(folder: Path) -> None:
-    assert "--contract shop/lossless.toml" in init("shop")
-    assert "--contract other/prod.toml" in init("other/prod.toml")
+    assert "cd shop\n" in init("shop")
+    assert "cd other\n  lossless doctor --contract prod.toml\n" in init("other/prod.toml")
     assert load_contract(folder / "shop", environment={}).pipelines
     assert load_contract(folder / "other" / "prod.toml", environment={}).pipelines
+
+
+@pytest.mark.parametrize("place", [".", "shop", "my shop/prod.toml", "prod.toml"])
+def test_the_next_steps_work_as_they_are_printed(folder: Path, place: str) -> None:
+    """Each is run as printed, by a shell, with a stand-in for the command."""
+    steps = init(place).partition("next, after a look at the file:\n")[2].splitlines()
+    (folder / "bin").mkdir()
+    (folder / "bin" / "lossless").write_text(f"#!{sys.executable}\n{STAND_IN}")
+    (folder / "bin" / "lossless").chmod(0o755)
+    answer = subprocess.run(
+        ["sh", "-ec", "\n".join(steps)],
+        env={**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    expected = folder / place
+    file = expected if expected.suffix == ".toml" else expected / "lossless.toml"
+    assert answer.stdout.splitlines() == [
+        f"{command} {file.resolve()}" for command in ("doctor", "up", "run")
+    ], answer.stderr
+
+
+# Prints the command and the contract that it would find.
+STAND_IN = """
+import sys
+from pathlib import Path
+from lossless.contract import find_contract
+named = sys.argv[sys.argv.index("--contract") + 1] if "--contract" in sys.argv else None
+print(sys.argv[1], find_contract(Path(named) if named else None).resolve())
+"""
 
 
 def test_it_does_not_overwrite_unless_forced(folder: Path) -> None:

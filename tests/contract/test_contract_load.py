@@ -36,7 +36,7 @@ WHOLE = """
 delivery = "at-least-once"
 order = "none"
 pause_max_s = 5.5
-duplicates_max = 1000
+duplicates_max = 0
 survives = { broker-crash = 2, power-loss = false }
 
 [cluster]
@@ -72,7 +72,6 @@ format = "json"
 schema = "schemas/orders.json"
 transform = "my_app.orders:clean"
 mode = "append"
-key = ["order_id"]
 start = 2025-01-31T12:00:00Z
 isolation = "read_uncommitted"
 records_per_batch_max = 10
@@ -88,6 +87,8 @@ spark.executor.memory = "2g"
 sink = { type = "postgres", dsn = "postgresql://shop:${PW}@db/shop", table = "shop.orders" }
 [pipelines.orders.guarantee]
 delivery = "exactly-once"
+[contract]
+allow_settings = ["linger.max.ms"]
 """
 
 
@@ -100,7 +101,7 @@ def test_every_section_and_key_is_read_into_its_type(load: Load, tmp_path: Path)
         delivery="at-least-once",
         order="none",
         pause_max_s=5.5,
-        duplicates_max=1000,
+        duplicates_max=0,
         survives={FaultKind.BROKER_CRASH: 2, FaultKind.POWER_LOSS: False},
     )
     cluster = contract.cluster
@@ -127,7 +128,7 @@ def test_every_section_and_key_is_read_into_its_type(load: Load, tmp_path: Path)
     assert pipeline.topic_pattern is None
     assert pipeline.schema == tmp_path / "schemas" / "orders.json"
     assert pipeline.transform == "my_app.orders:clean"
-    assert (pipeline.format, pipeline.mode, pipeline.key) == ("json", "append", ("order_id",))
+    assert (pipeline.format, pipeline.mode) == ("json", "append")
     assert pipeline.start == datetime(2025, 1, 31, 12, tzinfo=UTC)
     assert pipeline.isolation == "read_uncommitted"
     assert (pipeline.records_per_batch_max, pipeline.trigger_s) == (10, 0.0)
@@ -142,6 +143,7 @@ def test_every_section_and_key_is_read_into_its_type(load: Load, tmp_path: Path)
     assert pipeline.sink.type == "postgres"
     assert pipeline.guarantee.delivery == "exactly-once"
     assert pipeline.guarantee.survives == contract.guarantee.survives
+    assert contract.allow_settings == ("linger.max.ms",)
 
 
 def test_what_is_not_said_has_the_documented_default(load: Load, tmp_path: Path) -> None:
@@ -162,6 +164,23 @@ def test_what_is_not_said_has_the_documented_default(load: Load, tmp_path: Path)
     assert pipeline.dead_letters_max is None
     assert not pipeline.add_columns
     assert pipeline.guarantee == contract.guarantee
+
+
+def test_what_a_client_commits_by_default_follows_the_client(load: Load) -> None:
+    contract = load('[consumers.ours]\n[consumers.theirs]\nclient = "java"')
+    assert contract.consumers["ours"].client == "lossless"
+    assert contract.consumers["ours"].commit == "after-processing"
+    assert contract.consumers["theirs"].commit == "auto"
+
+
+def test_duplicates_are_limited_where_exactly_once_is_promised_or_none_may_be(load: Load) -> None:
+    assert load("").guarantee.may_not_duplicate
+    promise = '[guarantee]\ndelivery = "at-least-once"\n'
+    assert not load(promise).guarantee.may_not_duplicate
+    assert load(promise + "duplicates_max = 0").guarantee.may_not_duplicate
+    overridden = load(SMALLEST + '[pipelines.orders.guarantee]\ndelivery = "at-least-once"')
+    assert not overridden.pipelines["orders"].guarantee.may_not_duplicate
+    assert overridden.guarantee.may_not_duplicate
 
 
 def test_a_topic_is_replicated_three_times_or_as_often_as_there_are_brokers(load: Load) -> None:

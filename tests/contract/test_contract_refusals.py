@@ -64,10 +64,17 @@ REFUSALS = [
     ("[guarantee]\nsurvive = 1", 2, "unknown key 'survive' in [guarantee]", "'survives'"),
     (pipeline("topic = 1"), 4, "unknown key 'topic' in [pipelines.orders]", "'topics'"),
     (
-        pipeline("guarantee.oder = 1"),
+        pipeline("guarantee.delivry = 1"),
         4,
-        "unknown key 'oder' in [pipelines.orders.guarantee]",
-        "'order'",
+        "unknown key 'delivry' in [pipelines.orders.guarantee]",
+        "'delivery'",
+    ),
+    ("[contract]\nallow_setting = []", 2, "unknown key 'allow_setting' in [contract]", "'allow_s"),
+    (
+        "[contract]\nallow_settings = 'a'",
+        2,
+        '[contract] allow_settings must be an array of strings, as in ["a"], not "a"',
+        None,
     ),
     (
         sink('type = "delta"\npath = "a"\ntable = "b"'),
@@ -112,7 +119,7 @@ REFUSALS = [
     (
         '[producers.a]\nclient = "jav"',
         2,
-        '[producers.a] client must be "java" or "librdkafka", not "jav"',
+        '[producers.a] client must be "lossless", "java" or "librdkafka", not "jav"',
         "did you mean 'java'?",
     ),
     (
@@ -126,6 +133,35 @@ REFUSALS = [
     ("[guarantee]\npause_max_s = inf", 2, "must be 0 or more seconds, not inf", None),
     ('[guarantee]\npause_max_s = "30"', 2, 'must be a number of seconds, not "30"', None),
     ("[guarantee]\nduplicates_max = -1", 2, "must be at least 0, not -1", None),
+    # what nothing acts on
+    (
+        "[guarantee]\nduplicates_max = 5",
+        2,
+        "[guarantee] duplicates_max must be 0, not 5: nothing counts duplicates against a limit",
+        "set 0, or leave it out",
+    ),
+    *(
+        (
+            f"[guarantee.survives]\n{fault} = true",
+            2,
+            f"[guarantee.survives] {fault} is not a fault that can be promised",
+            "faults: broker-crash, leader-crash",
+        )
+        for fault in ("broker-resume", "network-mend", "disk-slow", "producer-crash")
+    ),
+    (
+        pipeline("guarantee.order = 'none'"),
+        4,
+        "[pipelines.orders.guarantee] order has no meaning for a pipeline",
+        "_lossless",
+    ),
+    (
+        pipeline("key = ['a']"),
+        4,
+        "[pipelines.orders] key has no effect: rows are appended",
+        'mode = "upsert", which is not supported yet',
+    ),
+    # types and ranges
     (
         "[guarantee]\norder = 'none'\nsurvives = { brokr-crash = 1 }",
         3,
@@ -148,9 +184,9 @@ REFUSALS = [
     (pipeline("stuck_after_s = 0"), 4, "stuck_after_s must be above 0 seconds, not 0", None),
     (pipeline("records_per_batch_max = 0"), 4, "must be at least 1, not 0", None),
     (pipeline("group = ' '"), 4, "[pipelines.orders] group is empty", None),
-    (pipeline("key = []"), 4, "[pipelines.orders] key is empty", None),
-    (pipeline("key = ['a', '']"), 4, "key has an empty string in it", None),
-    (pipeline("key = ['a', 'a']"), 4, 'key names "a" twice', None),
+    (pipeline("").replace('["shop.orders"]', "[]"), 2, "[pipelines.orders] topics is empty", None),
+    (pipeline("").replace('"]', '", ""]'), 2, "topics has an empty string in it", None),
+    (pipeline("").replace('"]', '", "shop.orders"]'), 2, 'topics names "shop.orders" twice', None),
     (pipeline("transform = 'clean'"), 4, "transform does not name a function", "module:function"),
     (pipeline("transform = 5"), 4, "transform must be a string, not 5", None),
     # what a pipeline needs
@@ -317,7 +353,7 @@ def test_the_nearest_name_is_an_attribute(load: Load) -> None:
 
 
 def test_a_key_below_a_text_of_many_lines_keeps_its_own_line(load: Load) -> None:
-    text = '[pipelines.a]\nschema = """\ntopics = 1\n[sink]\n"""\nkey = [\n  "a",\n]\ntopcs = 1'
+    text = '[pipelines.a]\nschema = """\ntopics = 1\n[sink]\n"""\ntopics = [\n  "a",\n]\ntopcs = 1'
     with pytest.raises(ContractError) as caught:
         load(text)
     assert caught.value.line == 9

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lossless.contract.faults import FaultKind
 from lossless.contract.rules import (
     CONSUMER_RULES,
     PRODUCER_RULES,
@@ -17,6 +18,7 @@ from lossless.contract.rules import (
     producer_contradictions,
     refuse,
 )
+from lossless.contract.values import Delivery, Guarantee
 from lossless.errors import BadInput
 
 TRANSACTIONAL = {"transactional.id": "shop"}
@@ -25,6 +27,17 @@ EXACTLY = {"delivery": "exactly-once"}
 GROUP = {"group.id": "billing"}
 LIBRDKAFKA: dict[str, Any] = {"client": "librdkafka"}
 JAVA: dict[str, Any] = {"client": "java"}
+
+
+def promise(delivery: Delivery = "exactly-once", **of_guarantee: Any) -> dict[str, Any]:
+    duplicates = {"duplicates_max": 0 if delivery == "exactly-once" else None}
+    given = {"order": "none", **duplicates, **of_guarantee}
+    return {"guarantee": Guarantee(delivery=delivery, **given)}
+
+
+BROKER = {FaultKind.BROKER_CRASH: 1}
+CUT = {FaultKind.CLIENT_DISCONNECT: True}
+UNSAFE = {"acks": "1", "enable.idempotence": "false"}
 
 PRODUCERS: list[tuple[dict[str, object], dict[str, Any], set[str]]] = [
     ({}, {}, set()),
@@ -88,6 +101,34 @@ PRODUCERS: list[tuple[dict[str, object], dict[str, Any], set[str]]] = [
     ({"partitioner": "random"}, {"order": "per-partition"}, set()),
     ({"partitioner.ignore.keys": "true"}, {**JAVA, "order": "per-key"}, {"keys-scattered"}),
     ({"delivery.report.only.error": "true"}, {}, {"successes-unreported"}),
+    (UNSAFE, promise("at-least-once", survives=BROKER), {"promise-needs-acks"}),
+    (UNSAFE, promise("at-least-once", survives=CUT), set()),
+    (UNSAFE, promise("at-most-once", survives=BROKER), set()),
+    ({**UNSAFE, "acks": "0"}, {**JAVA, **promise("at-least-once", survives={})}, set()),
+    (
+        {**UNSAFE, "acks": "0"},
+        {**JAVA, **promise("at-least-once", survives=CUT)},
+        {"promise-needs-acks"},
+    ),
+    (
+        {"enable.idempotence": "false"},
+        promise("at-least-once", duplicates_max=0),
+        {"exactly-once-needs-idempotence"},
+    ),
+    ({"enable.idempotence": "false"}, promise("at-least-once", duplicates_max=None), set()),
+    (
+        {"enable.idempotence": "false", "retries": "0"},
+        promise("at-most-once", duplicates_max=0),
+        set(),
+    ),
+    ({"delivery.timeout.ms": "30000"}, promise(), {"given-up-during-a-failover"}),
+    ({"delivery.timeout.ms": "30001"}, promise(), set()),
+    ({"delivery.timeout.ms": "0"}, promise(), set()),
+    ({"delivery.timeout.ms": "30000"}, promise(pause_max_s=10.0), set()),
+    ({"delivery.timeout.ms": "30000"}, promise(survives=CUT), {"given-up-during-a-failover"}),
+    ({"delivery.timeout.ms": "30000"}, promise(survives={}), set()),
+    ({}, {**JAVA, **promise(pause_max_s=120.0)}, {"given-up-during-a-failover"}),
+    ({}, promise(pause_max_s=500.0), set()),  # the reliable producer's own default follows
     ({"acks": "2"}, {}, {"misread"}),
     ({"acks": "most"}, {}, {"misread"}),
     ({"retries": "many"}, {}, {"misread"}),
@@ -186,6 +227,26 @@ CONSUMERS: list[tuple[dict[str, object], dict[str, Any], set[str]]] = [
     ),
     ({**GROUP, "isolation.level": "read_uncommitted"}, EXACTLY, {"uncommitted-read"}),
     ({**GROUP, "isolation.level": "read_uncommitted"}, PROMISED, set()),
+    (
+        {**GROUP, "isolation.level": "read_uncommitted"},
+        promise("at-least-once", duplicates_max=0),
+        {"uncommitted-read"},
+    ),
+    (GROUP, {"commit": "auto"}, {"reliable-consumer-commits-after"}),
+    (GROUP, {"commit": "before-processing"}, {"reliable-consumer-commits-after"}),
+    (
+        {**GROUP, "enable.auto.commit": "false", "auto.offset.reset": "earliest"},
+        {**LIBRDKAFKA, "commit": "before-processing", **promise(survives=BROKER)},
+        set(),
+    ),
+    (
+        {**GROUP, "enable.auto.commit": "false", "auto.offset.reset": "earliest"},
+        {**LIBRDKAFKA, "commit": "before-processing", **promise()},
+        {"promise-needs-commit-after"},
+    ),
+    ({**GROUP, "auto.offset.reset": "earliest"}, promise(), set()),
+    ({**GROUP, "auto.offset.reset": "latest"}, promise(), {"latest-skips"}),
+    ({**GROUP, "auto.offset.reset": "latest"}, promise("at-most-once"), set()),
     ({**GROUP, "group.instance.id": "a"}, {}, set()),
     ({**GROUP, "group.instance.id": "a"}, {"members": 3}, {"instance-shared"}),
     ({**GROUP, "session.timeout.ms": "long"}, {}, {"misread"}),

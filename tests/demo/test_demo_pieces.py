@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from lossless.contract import load_contract
+from lossless.contract.rules.judging import judge_all
 from lossless.demo.comparison import JudgedOrder, compare, read_acknowledged
 from lossless.demo.driver import Driver
 from lossless.demo.folder import PIPELINE, demo_folder
@@ -97,6 +98,7 @@ def test_the_contract_of_the_demo_is_a_valid_one() -> None:
         assert pipeline.records_per_batch_max == 1_000
         assert pipeline.spark["spark.local.dir"] == str(folder.scratch)
         assert contract.cluster.client["bootstrap.servers"] == "127.0.0.1:1"
+        assert judge_all(contract) == []
 
 
 def test_a_temporary_folder_is_gone_even_after_a_failure() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from importlib.metadata import version
 
@@ -35,13 +34,13 @@ def print_failure(pipeline: str, error: BaseException) -> None:
 
 def print_internal_error(error: BaseException) -> None:
     """Shows the traceback of a defect in Lossless, without secrets, and what to report."""
-    stderr.print(redact_text("".join(traceback.format_exception(error))), markup=False, end="")
-    python = ".".join(map(str, sys.version_info[:3]))
+    lines = redact_text("".join(traceback.format_exception(error)).rstrip())
+    stderr.print(lines, markup=False, style="dim")
+    first_line = redact_text(str(error).partition("\n")[0])
     print_error(
-        f"internal error: {type(error).__name__}\n"
-        "This is a defect of lossless and says nothing about your records.\n"
-        "Please report the command and the traceback above. Secrets of the contract are hidden.\n"
-        f"lossless {version('lossless')}, Python {python}, {sys.platform}"
+        f"internal error: {type(error).__name__}: {first_line}\n"
+        "This is a defect in Lossless and no statement about your data. Please report the command, "
+        f"the traceback above and the version, {version('lossless')}."
     )
 
 

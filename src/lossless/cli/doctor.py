@@ -1,4 +1,4 @@
-"""`lossless doctor`: what this machine has, what it lacks, and the command that mends it."""
+"""`lossless doctor`: what this machine has, what it lacks, and the command that fills each gap."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from lossless.cli import options
 from lossless.cli.console import stdout
 from lossless.contract import Contract, ContractError, find_contract, load_contract
 from lossless.contract.place import shown
-from lossless.errors import Unavailable
+from lossless.contract.rules.judging import judge_all, refuse_violations
+from lossless.errors import BadInput, Unavailable
 from lossless.jars.java import VERSION_MIN, java, java_version
 
 DISK_FREE_GB_MIN = 1.0
@@ -35,6 +36,7 @@ class Finding:
     detail: str  # the version and the place, or what is wrong
     needed_for: str
     required: bool = True  # by `up` or `run` as the contract stands
+    wrong: bool = False  # it is there, and has to be corrected by hand
     mend: str | None = None  # the one command, if something is to be mended
 
     def __post_init__(self) -> None:
@@ -50,9 +52,10 @@ class Finding:
 def command(
     ctx: click.Context, output_format: str, contract_path: Path | None, fetch: bool
 ) -> None:
-    """Say what this machine has and lacks, with the command that mends each gap.
+    """Say what this machine has and lacks, with the command that fills each gap.
 
-    Ends with 0 when everything that `up` and `run` need is there, else with 4.
+    Ends with 0 when everything is there that `up` needs and, if the contract has pipelines, `run`;
+    with 2 when the contract cannot be used or does not keep what it promises, else with 4.
     """
     findings = list(_examine(contract_path, fetch=fetch))
     healthy = all(finding.ok for finding in findings if finding.required)
@@ -61,6 +64,8 @@ def command(
         stdout.print(json.dumps(report, indent=2), markup=False)
     else:
         _print(findings)
+    if any(finding.wrong for finding in findings):
+        ctx.exit(BadInput.exit_code)
     if not healthy:
         ctx.exit(Unavailable.exit_code)
 
@@ -69,18 +74,19 @@ def _examine(contract_path: Path | None, *, fetch: bool) -> Iterator[Finding]:
     contract, contract_finding = _contract(contract_path)
     sinks = [] if contract is None else [p.sink.type for p in contract.pipelines.values()]
     has_postgres = "postgres" in sinks
+    has_pipelines = bool(sinks)
     yield Finding(
         name="python",
         ok=True,
         detail=f"{sys.version.split()[0]}, {sys.executable}",
         needed_for="everything",
     )
-    yield _java()
-    yield _spark()
+    yield _java(required=has_pipelines)
+    yield _spark(required=has_pipelines)
     yield _confluent_kafka()
     yield _psycopg(required=has_postgres)
     yield _jars("kafka", "up --kafka apache", required=False, fetch=fetch)
-    yield _jars("spark", "run, audit", required=True, fetch=fetch)
+    yield _jars("spark", "run, audit", required=has_pipelines, fetch=fetch)
     yield _jars("jdbc", "postgres sinks", required=has_postgres, fetch=fetch)
     yield _postgres_server()
     yield contract_finding
@@ -91,21 +97,36 @@ def _examine(contract_path: Path | None, *, fetch: bool) -> Iterator[Finding]:
 
 
 def _contract(path: Path | None) -> tuple[Contract | None, Finding]:
-    def finding(ok: bool, detail: str, mend: str | None = None) -> Finding:
-        return Finding(name="contract", ok=ok, detail=detail, needed_for="run, audit", mend=mend)
-
+    contract = None
     try:
         file = find_contract(path)
         if file is None:
-            return None, finding(False, "no lossless.toml here or above", "lossless init")
+            return None, Finding(
+                name="contract",
+                ok=False,
+                detail="no lossless.toml here or above",
+                needed_for="run, audit",
+                required=False,
+                mend="lossless init",
+            )
         contract = load_contract(file)
+        refuse_violations(contract, judge_all(contract))
     except ContractError as error:
-        return None, finding(False, error.what, error.hint)
+        # What the pipelines need is told all the same, if it can be read.
+        return contract, Finding(
+            name="contract",
+            ok=False,
+            detail=error.what,
+            needed_for="up, run, audit",
+            wrong=True,
+            mend=error.hint,
+        )
     pipelines = ", ".join(contract.pipelines) or "none"
-    return contract, finding(True, f"{shown(file)}; pipelines: {pipelines}")
+    detail = f"{shown(file)}; pipelines: {pipelines}"
+    return contract, Finding(name="contract", ok=True, detail=detail, needed_for="run, audit")
 
 
-def _java() -> Finding:
+def _java(*, required: bool) -> Finding:
     mend = _install(f"openjdk-{VERSION_MIN}-jre-headless", f"openjdk@{VERSION_MIN}")
     if os.environ.get("JAVA_HOME"):  # installing another one would not be noticed
         mend = f"unset JAVA_HOME, or point it at Java {VERSION_MIN} or newer"
@@ -120,11 +141,12 @@ def _java() -> Finding:
         ok=found,
         detail=detail,
         needed_for="run, audit, up --kafka apache",
+        required=required,
         mend=mend,
     )
 
 
-def _spark() -> Finding:
+def _spark(*, required: bool) -> Finding:
     installed = {name: _version(name) for name in ("pyspark", "pandas", "pyarrow")}
     absent = [name for name, found in installed.items() if found is None]
     pinned = _pinned("pyspark")
@@ -141,6 +163,7 @@ def _spark() -> Finding:
         ok=is_usable,
         detail=detail,
         needed_for="run, audit",
+        required=required,
         mend="pip install 'lossless[spark]'",
     )
 
@@ -241,14 +264,20 @@ def _print(findings: list[Finding]) -> None:
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
         state, style = ("ok", "green") if finding.ok else ("missing", "red")
+        if finding.wrong:
+            state = "wrong"
         if not finding.ok and not finding.required:
             style = "yellow"
         stdout.print(f"{state:<8}", style=style, end="")
         stdout.print(f"{finding.name:<{width}}  {finding.detail}", markup=False)
         if not finding.ok:
             margin = " " * (8 + width + 2)
-            needed = f"needed for {finding.needed_for}"
-            stdout.print(f"{margin}{needed}: {finding.mend}", markup=False, style="dim")
+            first, *others = (finding.mend or "").splitlines() or [""]
+            lines = [f"needed for {finding.needed_for}: {first}", *others]
+            if finding.wrong:
+                lines = [first, *others]
+            for line in lines:
+                stdout.print(f"{margin}{line}", markup=False, style="dim")
 
 
 def _version(distribution: str) -> str | None:

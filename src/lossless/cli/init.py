@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from importlib.resources import files
 from pathlib import Path
 
@@ -35,13 +36,12 @@ def command(path: Path, force: bool) -> None:
     _write(schema, SCHEMA.as_posix())
     _write(contract, FILE_NAME)
     stdout.print(f"wrote {shown(contract)} and {shown(schema)}", markup=False)
-    named = (
-        "" if contract.name == FILE_NAME and not path.parts else f" --contract {shown(contract)}"
-    )
+    folder = "" if contract.parent == Path() else f"cd {shlex.quote(shown(contract.parent))}\n  "
+    named = "" if contract.name == FILE_NAME else f" --contract {shlex.quote(contract.name)}"
     stdout.print(
         "next, after a look at the file:\n"
-        f"  lossless doctor{named}\n"
-        "  lossless up --detach\n"
+        f"  {folder}lossless doctor{named}\n"
+        f"  lossless up --detach{named}\n"
         f"  lossless run orders{named}",
         markup=False,
     )

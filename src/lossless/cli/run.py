@@ -17,6 +17,7 @@ from lossless.cli import options
 from lossless.cli.console import print_failure, stderr, stdout
 from lossless.cli.run_display import JsonLog, LineLog, LiveTable
 from lossless.contract import load_contract
+from lossless.contract.rules.judging import enforce
 from lossless.errors import EXIT_INTERRUPTED, BadInput, decisive_exit_code, exit_code_of
 
 if TYPE_CHECKING:
@@ -67,18 +68,23 @@ def command(
       lossless run --once                 everything that is there now, then stop
       lossless run orders --dry-run       what would be read and written
     """
-    from lossless.pipeline.pipeline import Pipeline, find_pipeline, spark_log
+    from lossless.engines.choose import connect
+    from lossless.pipeline.pipeline import Pipeline, check_pipeline, find_pipeline, spark_log
     from lossless.pipeline.session import build_session
 
     contract = load_contract(contract_path)
     names = pipelines or tuple(contract.pipelines)
     if not names:
         raise BadInput(f"{contract.path} has no pipelines", hint="add a [pipelines.NAME] section")
+    chosen = [find_pipeline(contract, name) for name in names]
+    enforce(contract, pipelines=names)
+    for each in chosen:
+        check_pipeline(each, contract.folder)
     if len(names) == 1:
         running = [Pipeline(names[0], contract=contract, kafka=kafka, master=master)]
     else:
-        chosen = [find_pipeline(contract, name) for name in names]
-        settings = {key: value for pipeline in chosen for key, value in pipeline.spark.items()}
+        connect(kafka, contract)  # a cluster that does not answer is found before Spark starts
+        settings = {key: value for each in chosen for key, value in each.spark.items()}
         spark = build_session(
             "pipelines", master=master, settings=settings, log=spark_log(contract)
         )

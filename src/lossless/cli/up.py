@@ -11,6 +11,7 @@ import click
 from lossless.cli.cluster import contract_option, optional_contract
 from lossless.cli.console import print_aside
 from lossless.contract import Contract
+from lossless.contract.rules.judging import enforce, judge_cluster
 from lossless.engines.choose import ENGINES, check_choice
 from lossless.engines.detached import default_data, find_cluster, forget, home, note
 from lossless.engines.interface import ClusterSpec
@@ -79,6 +80,8 @@ def command(
     if engine not in ENGINES:
         raise BadInput(f"--kafka {engine}: a Kafka that has an address is running already")
     contract = optional_contract(contract_path)
+    if contract is not None:
+        enforce(contract, cluster=True)
     place = home(contract.folder if contract else None)
     folder = data.absolute() if data else default_data(place)
     spec = _spec(contract, folder, brokers, controllers, rack, _settings(config))
@@ -86,6 +89,8 @@ def command(
     if host is not None:
         spec = dataclasses.replace(spec, advertised_host=host)
     _refuse_second(place, folder)
+    if contract is not None:
+        _warn_of_options(contract, spec)
     with stopped_by_signals():
         cluster = _start(spec, folder, place, contract, engine=engine, temporary=data is None)
         click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
@@ -171,6 +176,20 @@ def _spec(
             raise BadInput(f"--rack {rack!r}: a rack without a name")
         spec = dataclasses.replace(spec, racks=racks)
     return dataclasses.replace(spec, config={**spec.config, **settings})
+
+
+def _warn_of_options(contract: Contract, spec: ClusterSpec) -> None:
+    """Options may try what the contract may not promise; then the promise does not hold here."""
+    built = dataclasses.replace(
+        contract.cluster,
+        brokers=spec.brokers,
+        controllers=spec.controllers,
+        config=dict(spec.config),
+    )
+    if built == contract.cluster:
+        return
+    for violation in judge_cluster(dataclasses.replace(contract, cluster=built)):
+        print_aside(f"with these options the contract is not kept: {violation}")
 
 
 def _settings(pairs: tuple[str, ...]) -> dict[str, str]:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import get_args
 
 from lossless.contract.faults import FaultKind
+from lossless.contract.keys import TOP, keys_of
 from lossless.contract.pipelines import TOPIC_NAME, read_pipeline
 from lossless.contract.place import ContractError, nearest, shown, syntax_error
 from lossless.contract.section import Document, Section
 from lossless.contract.values import (
+    SURVIVABLE,
     Client,
     ClusterContract,
     Commit,
@@ -28,7 +30,6 @@ from lossless.contract.values import (
 FILE_NAME = "lossless.toml"
 VARIABLE = "LOSSLESS_CONTRACT"
 
-_SECTIONS = ("guarantee", "cluster", "topics", "producers", "consumers", "pipelines")
 _REPLICATION_FACTOR = 3
 
 
@@ -70,8 +71,12 @@ def load_contract(
     except tomllib.TOMLDecodeError as error:
         raise syntax_error(error, file, text) from error
     root = Section(Document(file=file, text=text, environment=environment), (), values)
-    root.allow(*_SECTIONS)
-    guarantee = read_guarantee(root.table("guarantee"), Guarantee())
+    root.allow(*TOP)
+    general = root.table("contract")
+    general.allow(*keys_of("contract"))
+    promised = root.table("guarantee")
+    promised.allow(*keys_of("guarantee"))
+    guarantee = _read_guarantee(promised, Guarantee())
     cluster = _read_cluster(root.table("cluster"))
     return Contract(
         path=file,
@@ -82,35 +87,65 @@ def load_contract(
         consumers={s.name: _read_consumer(s) for s in root.tables("consumers")},
         pipelines={
             section.name: read_pipeline(
-                section, read_guarantee(section.table("guarantee"), guarantee)
+                section, _read_guarantee_of_pipeline(section.table("guarantee"), guarantee)
             )
             for section in root.tables("pipelines")
         },
+        allow_settings=general.strings("allow_settings"),
+        text=text,
     )
 
 
-def read_guarantee(section: Section, inherited: Guarantee) -> Guarantee:
+def _read_guarantee(section: Section, inherited: Guarantee) -> Guarantee:
     """A key that is given replaces what it inherits, `survives` as a whole among them."""
-    section.allow("delivery", "order", "pause_max_s", "duplicates_max", "survives")
+    delivery = section.choice("delivery", get_args(Delivery), inherited.delivery)
     return Guarantee(
-        delivery=section.choice("delivery", get_args(Delivery), inherited.delivery),
+        delivery=delivery,
         order=section.choice("order", get_args(Order), inherited.order),
         pause_max_s=section.seconds("pause_max_s", inherited.pause_max_s),
-        duplicates_max=section.integer("duplicates_max", inherited.duplicates_max, least=0),
+        duplicates_max=_read_duplicates_max(section, delivery, inherited),
         survives=_read_survives(section.table("survives"))
         if "survives" in section
         else inherited.survives,
     )
 
 
+def _read_guarantee_of_pipeline(section: Section, inherited: Guarantee) -> Guarantee:
+    if "order" in section:
+        raise section.error(
+            "order",
+            "has no meaning for a pipeline: the rows of a table have no order",
+            hint="leave it out; every row has its partition and offset in the column _lossless",
+        )
+    section.allow(*keys_of("pipelines.NAME.guarantee"))
+    return _read_guarantee(section, inherited)
+
+
+def _read_duplicates_max(section: Section, delivery: Delivery, inherited: Guarantee) -> int | None:
+    limit = section.integer("duplicates_max", None, least=0)
+    if limit is None:
+        if delivery == inherited.delivery:
+            return inherited.duplicates_max
+        return 0 if delivery == "exactly-once" else None
+    if limit > 0:
+        raise section.error(
+            "duplicates_max",
+            f"must be 0, not {limit}: nothing counts duplicates against a limit",
+            hint='set 0, or leave it out and promise delivery = "at-least-once"',
+        )
+    return limit
+
+
 def _read_survives(section: Section) -> dict[FaultKind, int | bool]:
     survives: dict[FaultKind, int | bool] = {}
-    kinds = [kind.value for kind in FaultKind]
+    kinds = [kind.value for kind in SURVIVABLE]
     for name in section:
         if name not in kinds:
             raise section.error(
                 name,
-                "is not a fault",
+                "is not a fault that can be promised"
+                if name in list(FaultKind)
+                else "is not a fault",
                 nearest=nearest(name, kinds),
                 hint=f"faults: {', '.join(kinds)}",
             )
@@ -124,7 +159,7 @@ def _read_survives(section: Section) -> dict[FaultKind, int | bool]:
 
 
 def _read_cluster(section: Section) -> ClusterContract:
-    section.allow("brokers", "controllers", "racks", "config", "client", "properties")
+    section.allow(*keys_of("cluster"))
     return ClusterContract(
         brokers=section.integer("brokers", 3, least=1),
         controllers=section.integer("controllers", 0, least=0),
@@ -135,7 +170,7 @@ def _read_cluster(section: Section) -> ClusterContract:
 
 
 def _read_topic(section: Section, cluster: ClusterContract) -> TopicContract:
-    section.allow("partitions", "replication_factor", "config")
+    section.allow(*keys_of("topics.NAME"))
     if not TOPIC_NAME.fullmatch(section.name):
         raise section.error(
             None,
@@ -154,20 +189,23 @@ def _read_topic(section: Section, cluster: ClusterContract) -> TopicContract:
 
 
 def _read_producer(section: Section) -> ProducerContract:
-    section.allow("client", "config", "properties")
+    section.allow(*keys_of("producers.NAME"))
     return ProducerContract(
         name=section.name,
-        client=section.choice("client", get_args(Client), "librdkafka"),
+        client=section.choice("client", get_args(Client), "lossless"),
         config={**section.properties(), **section.settings("config")},
     )
 
 
 def _read_consumer(section: Section) -> ConsumerContract:
-    section.allow("client", "commit", "config", "properties")
+    section.allow(*keys_of("consumers.NAME"))
+    client = section.choice("client", get_args(Client), "lossless")
+    # What a client does unless told otherwise.
+    commit: Commit = "after-processing" if client == "lossless" else "auto"
     return ConsumerContract(
         name=section.name,
-        client=section.choice("client", get_args(Client), "librdkafka"),
-        commit=section.choice("commit", get_args(Commit), "auto"),
+        client=client,
+        commit=section.choice("commit", get_args(Commit), commit),
         config={**section.properties(), **section.settings("config")},
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 from urllib.parse import unquote, urlsplit
 
+from lossless.contract.keys import keys_of
 from lossless.contract.section import Section, one_of
 from lossless.contract.values import (
     DeltaSinkContract,
@@ -24,6 +25,8 @@ from lossless.contract.values import (
 )
 
 TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+
+PAUSES_UNTIL_STUCK = 2  # an open transaction is reported after so many of the promised pauses
 
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -51,29 +54,13 @@ _NOT_YET: Mapping[tuple[str, str], str] = {
 
 
 def read_pipeline(section: Section, guarantee: Guarantee) -> PipelineContract:
-    section.allow(
-        "topics",
-        "topic_pattern",
-        "format",
-        "schema",
-        "transform",
-        "mode",
-        "key",
-        "start",
-        "isolation",
-        "records_per_batch_max",
-        "trigger_s",
-        "dead_letters_max",
-        "add_columns",
-        "group",
-        "retry_max_s",
-        "stuck_after_s",
-        "config",
-        "properties",
-        "spark",
-        "sink",
-        "guarantee",
-    )
+    if "key" in section:
+        raise section.error(
+            "key",
+            "has no effect: rows are appended",
+            hint='leave it out; it is for mode = "upsert", which is not supported yet',
+        )
+    section.allow(*keys_of("pipelines.NAME"))
     if not _PIPELINE_NAME.fullmatch(section.name):
         raise section.error(
             None,
@@ -92,7 +79,6 @@ def read_pipeline(section: Section, guarantee: Guarantee) -> PipelineContract:
         schema=_read_schema(section),
         transform=_read_transform(section),
         mode=section.choice("mode", get_args(Mode), "append"),
-        key=section.strings("key"),
         start=_read_start(section),
         isolation=section.choice("isolation", get_args(Isolation), "read_committed"),
         records_per_batch_max=section.integer("records_per_batch_max", None, least=1),
@@ -101,7 +87,11 @@ def read_pipeline(section: Section, guarantee: Guarantee) -> PipelineContract:
         add_columns=section.boolean("add_columns", False),
         group=section.string("group", f"lossless-{section.name}"),
         retry_max_s=section.seconds("retry_max_s", 300.0),
-        stuck_after_s=section.seconds("stuck_after_s", 60.0, above_zero=True),
+        stuck_after_s=section.seconds(
+            "stuck_after_s",
+            max(PAUSES_UNTIL_STUCK * guarantee.pause_max_s, 1.0),
+            above_zero=True,
+        ),
         config=_read_config(section),
         spark=section.settings("spark", prefix="spark."),
         guarantee=guarantee,

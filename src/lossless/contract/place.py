@@ -61,6 +61,12 @@ def line_of(text: str, path: KeyPath) -> int | None:
     return None
 
 
+def first_line_of(text: str, paths: Iterable[KeyPath]) -> int | None:
+    """The line of the first of these keys that is written in full."""
+    lines_by_key = _lines_by_key(text)
+    return next((lines_by_key[path] for path in paths if path in lines_by_key), None)
+
+
 def syntax_error(error: tomllib.TOMLDecodeError, file: Path, text: str) -> ContractError:
     message = str(error)
     position = _TOML_POSITION.search(message)

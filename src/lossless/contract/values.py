@@ -16,7 +16,9 @@ from lossless.contract.faults import FaultKind
 
 Delivery = Literal["at-most-once", "at-least-once", "exactly-once"]
 Order = Literal["none", "per-key", "per-partition"]
-Client = Literal["java", "librdkafka"]
+Client = Literal[
+    "lossless", "java", "librdkafka"
+]  # lossless: Producer and Consumer of this package
 Commit = Literal["after-processing", "before-processing", "auto"]
 Format = Literal["json", "raw"]
 Mode = Literal["append"]
@@ -32,6 +34,31 @@ SURVIVES_BY_DEFAULT: Mapping[FaultKind, int | bool] = {
     FaultKind.DRIVER_CRASH: True,
 }
 
+# Faults that take a broker away for a while, or for good: replicas have to make up for it.
+BROKER_FAULTS = frozenset(
+    {
+        FaultKind.BROKER_CRASH,
+        FaultKind.LEADER_CRASH,
+        FaultKind.BROKER_PAUSE,
+        FaultKind.BROKER_STOP,
+        FaultKind.ROLLING_RESTART,
+        FaultKind.POWER_LOSS,
+        FaultKind.NETWORK_PARTITION,
+        FaultKind.DISK_FULL,
+        FaultKind.DISK_FAILURE,
+    }
+)
+# What `survives` may name: each of these has a rule, or is what the ledger is for (driver-crash).
+SURVIVABLE = (
+    *(kind for kind in FaultKind if kind in BROKER_FAULTS),
+    FaultKind.CONTROLLER_CRASH,
+    FaultKind.CLIENT_DISCONNECT,
+    FaultKind.CONSUMER_CRASH,
+    FaultKind.DRIVER_CRASH,
+    FaultKind.EXECUTOR_CRASH,
+    FaultKind.SINK_OUTAGE,
+)
+
 
 def _no_settings() -> Mapping[str, str]:
     return {}
@@ -44,10 +71,27 @@ class Guarantee:
     delivery: Delivery = "exactly-once"
     order: Order = "per-partition"
     pause_max_s: float = 30.0
-    duplicates_max: int = 0
+    duplicates_max: int | None = 0  # None: no limit, where less than exactly-once is promised
     survives: Mapping[FaultKind, int | bool] = field(
         default_factory=lambda: dict(SURVIVES_BY_DEFAULT)
     )
+
+    @property
+    def may_not_lose(self) -> bool:
+        return self.delivery != "at-most-once"
+
+    @property
+    def may_not_duplicate(self) -> bool:
+        return self.delivery == "exactly-once" or self.duplicates_max == 0
+
+    @property
+    def brokers_away(self) -> int:
+        """How many brokers may be away at a time without breaking the promise."""
+        return max(self.survived(kind) for kind in BROKER_FAULTS)
+
+    def survived(self, kind: FaultKind) -> int:
+        """How many such faults at a time the promise covers; 0: none."""
+        return int(self.survives.get(kind, 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +116,15 @@ class TopicContract:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerContract:
     name: str
-    client: Client = "librdkafka"  # whose defaults apply where `config` is silent
+    client: Client = "lossless"  # whose defaults apply where `config` is silent
     config: Mapping[str, str] = field(default_factory=_no_settings, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerContract:
     name: str
-    client: Client = "librdkafka"
-    commit: Commit = "auto"  # what both clients do unless told otherwise
+    client: Client = "lossless"
+    commit: Commit = "after-processing"
     config: Mapping[str, str] = field(default_factory=_no_settings, repr=False)
 
 
@@ -127,7 +171,6 @@ class PipelineContract:
     schema: str | Path | None = None  # a Path names a file; a str is DDL
     transform: str | None = None  # "module:function", DataFrame -> DataFrame
     mode: Mode = "append"
-    key: tuple[str, ...] = ()
     start: Start = "earliest"  # only where the ledger knows nothing yet
     isolation: Isolation = "read_committed"
     records_per_batch_max: int | None = None
@@ -151,6 +194,8 @@ class Contract:
     producers: Mapping[str, ProducerContract]
     consumers: Mapping[str, ConsumerContract]
     pipelines: Mapping[str, PipelineContract]
+    allow_settings: tuple[str, ...] = ()  # names that are not known here and are right all the same
+    text: str = field(default="", repr=False, compare=False)  # the file, to find places in it
 
     @property
     def folder(self) -> Path:

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as T
 
 from lossless.contract import Contract, PipelineContract, load_contract, redacted
+from lossless.contract.rules.judging import enforce
 from lossless.engines.choose import connect
 from lossless.errors import BadInput
 from lossless.pipeline.authorization import require_read
 from lossless.pipeline.batch import Batcher
-from lossless.pipeline.decode import decoder
+from lossless.pipeline.decode import Decoder, decoder
 from lossless.pipeline.events import Observer, unobserved
 from lossless.pipeline.ledger import Ledger, SourcePartition
 from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE
@@ -32,7 +33,7 @@ from lossless.pipeline.session import build_session, check_session
 from lossless.pipeline.sinks import open_sink
 from lossless.pipeline.sinks.interface import SchemaDifference
 from lossless.pipeline.source import SourceLog
-from lossless.pipeline.transform import load_transform, transformed_schema
+from lossless.pipeline.transform import load_transform, require_module, transformed_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +71,7 @@ class Pipeline:
             check_session(spark)
         self._contract = contract
         self._pipeline = find_pipeline(contract, name)
+        enforce(contract, pipelines=[name])
         self._given_spark = spark
         self._kafka = kafka
         self._master = master
@@ -111,7 +113,7 @@ class Pipeline:
     def _opened(self, observe: Observer) -> Iterator[Runner]:
         """Everything that can be wrong without Spark is found before Spark is started."""
         pipeline = self._pipeline
-        decode = decoder(pipeline.format, pipeline.schema, group=pipeline.group)
+        decode = check_pipeline(pipeline, self._contract.folder)
         client_settings = connect(self._kafka, self._contract).client_settings
         source = SourceLog({**client_settings, **pipeline.config})
         topics = source.topics(pipeline.topics, pipeline.topic_pattern)
@@ -149,6 +151,14 @@ class Pipeline:
         finally:
             if self._given_spark is None:
                 spark.stop()
+
+
+def check_pipeline(pipeline: PipelineContract, folder: Path) -> Decoder:
+    """Compiles the schema and looks for the transform: what needs neither Spark nor Kafka."""
+    decode = decoder(pipeline.format, pipeline.schema, group=pipeline.group)
+    if pipeline.transform is not None:
+        require_module(pipeline.transform, folder)
+    return decode
 
 
 def spark_log(contract: Contract) -> Path:

@@ -10,6 +10,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,20 +59,29 @@ class Failure:
     message: str
 
 
+def require_module(reference: str, folder: Path) -> None:
+    """Refuses a transform whose module does not exist, without running it: that may need Spark."""
+    _look_in(folder)
+    try:
+        found = find_spec(reference.partition(":")[0])
+    except ModuleNotFoundError as error:  # a package above it
+        raise _no_module(reference, str(error.name), folder) from error
+    except Exception:
+        return  # a package above it cannot be imported: `load_transform` says why
+    if found is None:
+        raise _no_module(reference, reference.partition(":")[0], folder)
+
+
 def load_transform(reference: str, folder: Path) -> Transform:
     """`module:function`, importable from the contract's folder or from where Python looks."""
     module_name, _, function_name = reference.partition(":")
     if not module_name or not function_name:
         raise BadInput(f"transform = {reference!r}: expected module:function")
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+    _look_in(folder)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise BadInput(
-            f"transform = {reference!r}: no module {error.name!r}",
-            hint=f"looked in {folder} and on Python's path",
-        ) from error
+        raise _no_module(reference, str(error.name), folder) from error
     except Exception as error:
         raise BadInput(
             f"transform = {reference!r}: importing {module_name} failed: "
@@ -87,6 +97,18 @@ def load_transform(reference: str, folder: Path) -> Transform:
         cloudpickle.register_pickle_by_value(module)
     transform: Transform = function
     return transform
+
+
+def _look_in(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _no_module(reference: str, module: str, folder: Path) -> BadInput:
+    return BadInput(
+        f"transform = {reference!r}: no module {module!r}",
+        hint=f"looked in {folder} and on Python's path",
+    )
 
 
 def transformed_schema(transform: Transform, empty_rows: DataFrame, reference: str) -> StructType:

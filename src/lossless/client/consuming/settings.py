@@ -17,6 +17,7 @@ from lossless.client.consuming.interfaces import Hook
 from lossless.contract import Contract
 from lossless.contract.librdkafka import librdkafka_settings
 from lossless.contract.rules import consumer_contradictions, refuse
+from lossless.contract.rules.judging import enforce
 from lossless.errors import BadInput
 
 logger = logging.getLogger("lossless.client.consuming")
@@ -200,11 +201,7 @@ def contract_settings(contract: Contract, name: str) -> dict[str, object]:
     if block is None:
         known = ", ".join(sorted(contract.consumers)) or "none"
         raise BadInput(f"{contract.path.name} has no [consumers.{name}]", hint=f"it has: {known}")
-    if block.commit == "before-processing":
-        raise BadInput(
-            f'[consumers.{name}] has commit = "before-processing", which loses records in a crash',
-            hint='set commit = "after-processing"; this consumer does nothing else',
-        )
+    enforce(contract, consumers=[name])
     settings: dict[str, object] = {**contract.cluster.client, **block.config}
     settings.setdefault("group.id", name)
     # Said in the contract for other clients; here positions and commits are never librdkafka's.

@@ -51,6 +51,7 @@ from lossless.client.producing.transacting import Transactions
 from lossless.client.producing.transaction import HasOffsets, Transaction
 from lossless.contract.load import load_contract
 from lossless.contract.rules import producer_contradictions, refuse
+from lossless.contract.rules.judging import enforce
 from lossless.contract.values import Contract
 from lossless.errors import BadInput
 
@@ -213,12 +214,7 @@ class Producer:
                 f"{contract.path}: there is no producer {name!r}", hint=f"there are: {known}"
             )
         settings = {**contract.cluster.client, **found.config}
-        refuse(
-            producer_contradictions(
-                settings, delivery=contract.guarantee.delivery, order=contract.guarantee.order
-            ),
-            where=f"producer {name}",
-        )
+        enforce(contract, producers=[name])
         keywords.setdefault("pause_max_s", contract.guarantee.pause_max_s)
         keywords.setdefault("application", name)
         return cls(settings, **keywords)

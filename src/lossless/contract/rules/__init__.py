@@ -19,14 +19,13 @@ from lossless.contract.rules.consumers import CONSUMER_RULES, Consuming
 from lossless.contract.rules.misread import misread
 from lossless.contract.rules.producers import PRODUCER_RULES, Producing
 from lossless.contract.rules.rule import Contradiction, Rule, broken
-from lossless.contract.rules.settings import AnyClient, Settings
-from lossless.contract.values import Commit, Delivery, Order
+from lossless.contract.rules.settings import Settings
+from lossless.contract.values import Client, Commit, Delivery, Guarantee, Order
 from lossless.errors import BadInput
 
 __all__ = [
     "CONSUMER_RULES",
     "PRODUCER_RULES",
-    "AnyClient",
     "Contradiction",
     "Rule",
     "consumer_contradictions",
@@ -38,25 +37,35 @@ __all__ = [
 def producer_contradictions(
     settings: Mapping[str, object],
     *,
-    client: AnyClient = "lossless",
+    client: Client = "lossless",
     delivery: Delivery | None = None,
     order: Order | None = None,
+    guarantee: Guarantee | None = None,
 ) -> list[Contradiction]:
-    """What contradicts in a producer's settings; `delivery` and `order` are what is promised."""
-    asked = Producing(settings=Settings(settings, client), delivery=delivery, order=order)
+    """What contradicts in a producer's settings; `delivery` and `order` are what is promised.
+
+    A `guarantee` is the whole promise of a contract, with the faults that it covers.
+    """
+    asked = Producing(
+        settings=Settings(settings, client),
+        delivery=delivery if guarantee is None else guarantee.delivery,
+        order=order if guarantee is None else guarantee.order,
+        guarantee=guarantee,
+    )
     return [*misread(asked.settings), *broken(PRODUCER_RULES, asked)]
 
 
 def consumer_contradictions(
     settings: Mapping[str, object],
     *,
-    client: AnyClient = "lossless",
+    client: Client = "lossless",
     delivery: Delivery | None = None,
     commit: Commit = "after-processing",
     processing_s_max: float | None = None,
     workers: int = 1,
     polls_meanwhile: bool = False,
     members: int = 1,
+    guarantee: Guarantee | None = None,
 ) -> list[Contradiction]:
     """What contradicts in a consumer's settings.
 
@@ -65,12 +74,13 @@ def consumer_contradictions(
     """
     asked = Consuming(
         settings=Settings(settings, client),
-        delivery=delivery,
+        delivery=delivery if guarantee is None else guarantee.delivery,
         commit=commit,
         processing_s_max=processing_s_max,
         workers=workers,
         polls_meanwhile=polls_meanwhile or workers > 1,
         members=members,
+        guarantee=guarantee,
     )
     return [*misread(asked.settings), *broken(CONSUMER_RULES, asked)]
 

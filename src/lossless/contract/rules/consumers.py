@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lossless.contract.faults import FaultKind
 from lossless.contract.rules.rule import Contradiction, Rule, rule_of
 from lossless.contract.rules.settings import Settings
-from lossless.contract.values import Commit, Delivery
+from lossless.contract.values import Commit, Delivery, Guarantee
 
 CONSUMER_RULES: list[Rule[Consuming]] = []
 
@@ -21,10 +22,20 @@ class Consuming:
     workers: int
     polls_meanwhile: bool
     members: int
+    guarantee: Guarantee | None = None  # the whole promise, if the settings are a contract's
 
     @property
     def may_not_lose(self) -> bool:
         return self.delivery in ("at-least-once", "exactly-once")
+
+    @property
+    def survives_crash(self) -> bool:
+        return self.guarantee is None or self.guarantee.survived(FaultKind.CONSUMER_CRASH) > 0
+
+    @property
+    def may_not_duplicate(self) -> bool:
+        promised = self.guarantee is not None and self.guarantee.may_not_duplicate
+        return promised or self.delivery == "exactly-once"
 
     @property
     def classic(self) -> bool:
@@ -90,8 +101,10 @@ def _stored_unprocessed(asked: Consuming) -> Contradiction | None:
 def _promise_needs_commit_after(asked: Consuming) -> Contradiction | None:
     """Committed first and processed then means at most once."""
     settings = asked.settings
-    if not asked.may_not_lose or asked.commit == "after-processing":
+    if not asked.may_not_lose or not asked.survives_crash or asked.commit == "after-processing":
         return None
+    if settings.client == "lossless":
+        return None  # it takes no other commit in the first place
     if asked.commit == "auto":
         if settings.yes("enable.auto.commit") is False:
             return None
@@ -100,7 +113,7 @@ def _promise_needs_commit_after(asked: Consuming) -> Contradiction | None:
         if settings.client == "librdkafka" and settings.yes("enable.auto.offset.store") is False:
             return None
     why = (
-        "commits come before processing"
+        'commit = "before-processing"'
         if asked.commit == "before-processing"
         else "the background commit takes what was handed over, processed or not"
     )
@@ -108,6 +121,20 @@ def _promise_needs_commit_after(asked: Consuming) -> Contradiction | None:
         settings=("commit", "enable.auto.commit"),
         reason=f"{asked.delivery} is promised, and {why}: a crash loses the records in hand",
         fix='set commit = "after-processing" and enable.auto.commit = false',
+    )
+
+
+@_consumer("C3", "C4")
+def _reliable_consumer_commits_after(asked: Consuming) -> Contradiction | None:
+    """The reliable consumer has one way to commit, whatever is promised."""
+    if asked.settings.client != "lossless" or asked.commit == "after-processing":
+        return None
+    return Contradiction(
+        settings=("commit",),
+        reason=f'commit = "{asked.commit}" with client = "lossless": the consumer of this package '
+        "commits what is processed, and nothing else",
+        fix='set commit = "after-processing"; or client = "java" or "librdkafka", if one of those '
+        "takes these settings",
     )
 
 
@@ -210,6 +237,8 @@ def _policy_replaces_reset(asked: Consuming) -> Contradiction | None:
     value = (settings.text("auto.offset.reset") or "error").lower()
     if settings.client != "lossless" or value in ("error", "none"):
         return None
+    if asked.guarantee is not None:
+        return None  # a contract's value is taken for a group without an offset, and for no other
     chosen = "earliest" if value in ("earliest", "smallest", "beginning") else "latest"
     return Contradiction(
         settings=("auto.offset.reset",),
@@ -225,7 +254,7 @@ def _latest_skips(asked: Consuming) -> Contradiction | None:
     """No valid offset and `latest`: what came before is skipped without an error."""
     settings = asked.settings
     value = (settings.text("auto.offset.reset") or "").lower()
-    if settings.client == "lossless" or not asked.may_not_lose:
+    if not asked.may_not_lose:
         return None
     if value not in ("latest", "largest", "end"):
         return None
@@ -243,12 +272,13 @@ def _uncommitted_read(asked: Consuming) -> Contradiction | None:
     """Records of aborted transactions were never sent, as far as anybody promised."""
     settings = asked.settings
     value = (settings.text("isolation.level") or "").lower()
-    if asked.delivery != "exactly-once" or value != "read_uncommitted":
+    if not asked.may_not_duplicate or value != "read_uncommitted":
         return None
     silent = "" if "isolation.level" in settings else " (the default)"
+    promised = "exactly-once" if asked.delivery == "exactly-once" else "duplicates_max = 0"
     return Contradiction(
         settings=("isolation.level",),
-        reason=f"isolation.level = read_uncommitted{silent} with exactly-once promised: records of "
+        reason=f"isolation.level = read_uncommitted{silent} with {promised} promised: records of "
         "aborted transactions are processed, and again when they are sent anew",
         fix="set isolation.level = read_committed",
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lossless.contract.faults import FaultKind
 from lossless.contract.rules.rule import Contradiction, Rule, rule_of
 from lossless.contract.rules.settings import IN_FLIGHT, IN_FLIGHT_IDEMPOTENT_MAX, Settings
-from lossless.contract.values import Delivery, Order
+from lossless.contract.values import Delivery, Guarantee, Order
 
 PRODUCER_RULES: list[Rule[Producing]] = []
 
@@ -17,10 +18,19 @@ class Producing:
     settings: Settings
     delivery: Delivery | None
     order: Order | None
+    guarantee: Guarantee | None = None  # the whole promise, if the settings are a contract's
 
     @property
     def may_not_lose(self) -> bool:
         return self.delivery in ("at-least-once", "exactly-once")
+
+    def loses_without_acks(self, acks: int) -> bool:
+        """A leader takes with it what only it has; acks=0 also loses with a connection."""
+        if self.guarantee is None:
+            return True
+        if acks == 0 and self.guarantee.survived(FaultKind.CLIENT_DISCONNECT):
+            return True
+        return self.guarantee.brokers_away > 0
 
 
 def _producer(*claims: str) -> Callable[[Callable[[Producing], Contradiction | None]], None]:
@@ -113,7 +123,8 @@ def _promise_needs_retries(asked: Producing) -> Contradiction | None:
 def _promise_needs_acks(asked: Producing) -> Contradiction | None:
     """What is acknowledged before it is committed can vanish."""
     settings = asked.settings
-    if not asked.may_not_lose or settings.acks() in (-1, None):
+    acks = settings.acks()
+    if not asked.may_not_lose or acks in (-1, None) or not asked.loses_without_acks(acks):
         return None
     return Contradiction(
         settings=("acks",),
@@ -142,12 +153,19 @@ def _nobody_says_that_it_arrived(asked: Producing) -> Contradiction | None:
 def _exactly_once_needs_idempotence(asked: Producing) -> Contradiction | None:
     """A lost acknowledgement makes a retry a duplicate."""
     settings = asked.settings
-    if asked.delivery != "exactly-once" or settings.idempotent():
+    if settings.idempotent():
         return None
+    promised = f"{asked.delivery} is promised"
+    if asked.delivery != "exactly-once":
+        if asked.guarantee is None or not asked.guarantee.may_not_duplicate:
+            return None
+        if settings.number("retries") == 0:
+            return None  # what is sent once arrives at most once
+        promised = "duplicates_max = 0 is promised"
     return Contradiction(
         settings=("enable.idempotence",),
-        reason="exactly-once is promised without enable.idempotence: a lost acknowledgement makes "
-        "the retry a duplicate",
+        reason=f"{promised} without enable.idempotence: a lost acknowledgement makes the retry a "
+        "duplicate",
         fix="set enable.idempotence = true",
     )
 
@@ -214,6 +232,30 @@ def _time_for_one_attempt(asked: Producing) -> Contradiction | None:
         f"{settings.shown(*parts)} together: a record is given up before one attempt has ended",
         fix=f"set {settings.called('delivery.timeout.ms')} to {needed_ms + 1:.0f} or more; what "
         "should not be lost wants minutes",
+    )
+
+
+@_producer("P2", "P3")
+def _given_up_during_a_failover(asked: Producing) -> Contradiction | None:
+    """A record must be tried for longer than the longest pause that is promised."""
+    settings, promised = asked.settings, asked.guarantee
+    if promised is None or not asked.may_not_lose:
+        return None
+    if not promised.brokers_away and not promised.survived(FaultKind.CLIENT_DISCONNECT):
+        return None
+    delivery_ms = settings.number("delivery.timeout.ms")
+    pause_ms = promised.pause_max_s * 1000
+    if delivery_ms is None or delivery_ms > pause_ms:
+        return None
+    if delivery_ms == 0 and settings.client != "java":  # for ever
+        return None
+    silent = "" if "delivery.timeout.ms" in settings else " (the default)"
+    return Contradiction(
+        settings=("delivery.timeout.ms",),
+        reason=f"{settings.shown('delivery.timeout.ms')}{silent} with pause_max_s = "
+        f"{promised.pause_max_s:g}: records are given up while a failover is still going on",
+        fix=f"set {settings.called('delivery.timeout.ms')} to {4 * pause_ms:.0f}, four pauses; or "
+        "promise a shorter pause_max_s",
     )
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 from lossless.contract.values import Client
-
-AnyClient = Client | Literal["lossless"]
 
 IN_FLIGHT = "max.in.flight.requests.per.connection"
 IN_FLIGHT_IDEMPOTENT_MAX = 5  # what a broker remembers of one producer in one partition
@@ -73,7 +70,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     ),
 }
 
-_DEFAULTS: Mapping[AnyClient, Mapping[str, str]] = {
+_DEFAULTS: Mapping[Client, Mapping[str, str]] = {
     "java": {
         "acks": "all",
         "max.in.flight.requests.per.connection": "5",
@@ -124,7 +121,7 @@ _DEFAULTS: Mapping[AnyClient, Mapping[str, str]] = {
 class Settings:
     """Settings by one name each, and read as what they are; None for what cannot be read."""
 
-    def __init__(self, given: Mapping[str, object], client: AnyClient) -> None:
+    def __init__(self, given: Mapping[str, object], client: Client) -> None:
         self.client = client
         self.twice: list[tuple[str, str]] = []
         self.name_given: dict[str, str] = {}

@@ -1,0 +1,34 @@
+"""The exit code of a command that fails for a reason that nobody planned."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import click
+import pytest
+
+from lossless.cli import main as main_module
+from lossless.cli.main import main
+
+
+@click.command()
+def broken() -> None:
+    raise ValueError("year 55838 is out of range\nand more")
+
+
+def test_an_internal_error_exits_70_and_says_what_to_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(main_module.COMMANDS, "doctor", "broken")
+    module = ModuleType("lossless.cli.broken")
+    module.command = broken  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "lossless.cli.broken", module)
+    monkeypatch.setattr("sys.argv", ["lossless", "doctor"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 70
+    said = capsys.readouterr().err
+    assert "Traceback" in said
+    assert "error: internal error: ValueError: year 55838 is out of range" in said
+    assert "report the command, the traceback above and the version" in said.replace("\n", " ")
