@@ -23,7 +23,7 @@ from confluent_kafka import (
 )
 
 from lossless.client.consuming.interfaces import Place, offset_of, place_of
-from lossless.client.retrying import Forward, KeyOrder
+from lossless.client.retrying import Forward, KeyOrder, is_of_another_group
 from lossless.errors import Unavailable
 
 logger = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class WaitingKeys:
                         hint="are its brokers there? more time: max.poll.interval.ms",
                     )
                 for message in reading.consume(500, 0.1):
-                    if message.error() is None:
+                    if message.error() is None and not is_of_another_group(message, self._group):
                         machine.on_scanned(_key(message), offset_of(message))
                 (now,) = reading.position([TopicPartition(*place)])
                 at = max(at, now.offset)

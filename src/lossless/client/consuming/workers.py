@@ -104,7 +104,7 @@ class Workers:
         while (lane := self._lanes.take()) is not None:
             began = time.perf_counter()
             try:
-                if not self._failures.sent_behind(lane.records[0]):
+                if not self._failures.passes_by(lane.records[0]):
                     call(lane.records[0])
             except HandlerFailed as failure:  # not the handler's doing: it could not be sent on
                 self._lanes.leave(lane)
@@ -182,8 +182,11 @@ class Workers:
         began = time.perf_counter()
         try:
             message = lane.records[0]
-            keeps_order = self._failures.waiting_keys is not None
-            if not (keeps_order and await asyncio.to_thread(self._failures.sent_behind, message)):
+            if self._failures.waiting_keys is None:
+                passes_by = self._failures.is_others(message)
+            else:
+                passes_by = await asyncio.to_thread(self._failures.passes_by, message)
+            if not passes_by:
                 await self._handler(message)
         except asyncio.CancelledError as cancelled:
             if self._ending:
