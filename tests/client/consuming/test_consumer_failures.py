@@ -229,6 +229,36 @@ def test_retry_topics_delay_and_then_give_up_to_the_dead_letters(kafka: Kafka) -
     assert kafka.committed(topic=f"{topic}-retry-0") == [2]
 
 
+@pytest.mark.parametrize("keep_key_order", [False, True])
+def test_a_group_tries_its_own_records_again_and_no_others(
+    kafka: Kafka, keep_key_order: bool
+) -> None:
+    kafka.make_topic()
+    for suffix in ("retry-0", "dlt"):
+        kafka.make_topic(topic=f"{kafka.topic}-{suffix}")
+    kafka.fill(10, keys=5)
+    seen, tried = Seen(), Seen()
+
+    def handler(message: Message) -> None:
+        tried(message)
+        if number(message) == 3 and message.topic() == kafka.topic:
+            raise TimeoutError("too slow")
+
+    policy = RetryTopics(delays_s=(0.1,), keep_key_order=keep_key_order)
+    options: dict[str, Any] = {"retry": policy, "workers": 2, "order": "key"}
+    failing = kafka.consumer(**options)
+    other = kafka.consumer(**options, group=f"shipping-{kafka.group}")
+    with running(failing, handler), running(other, seen):
+        seen.wait_for(range(10))
+        eventually(lambda: tried.numbers.count(3) == 2)
+        retried = 2 if keep_key_order else 1  # 8 has the key of 3, and waits behind it
+        eventually(lambda: failing.metrics.finished >= 10 + failing.metrics.forwarded)
+        # The other group has read the retried records too, and is done with them.
+        eventually(lambda: other.metrics.finished == 10 + failing.metrics.forwarded)
+        assert 1 <= failing.metrics.forwarded <= retried
+    assert sorted(seen.numbers) == list(range(10))
+
+
 def test_records_of_a_key_that_waits_go_behind_it(kafka: Kafka) -> None:
     kafka.make_topic()
     for suffix in ("retry-0", "dlt"):

@@ -19,6 +19,7 @@ from lossless.client.retrying import (
     InPlace,
     RetryTopics,
     Stop,
+    is_of_another_group,
     read_letter,
 )
 from lossless.client.retrying.forwarding import RECORD_BYTES_MAX
@@ -243,3 +244,14 @@ def test_the_reasons_are_bounded_and_give_way_from_the_least_needed() -> None:
     assert isinstance(decision, Forward)
     letter = read_letter(forwarded(full, decision))
     assert (letter.original_place, letter.exception) == ("orders-3@42", None)
+
+
+def test_a_retried_record_belongs_to_the_group_that_it_failed_in() -> None:
+    decision = RetryTopics(delays_s=(1,)).decide(failure())
+    assert isinstance(decision, Forward)
+    retried = forwarded(message(), decision)
+    assert not is_of_another_group(retried, "billing")
+    assert is_of_another_group(retried, "shipping")
+    assert not is_of_another_group(message(), "shipping")
+    elsewhere = message("payments", headers=list(decision.headers))  # headers alone prove nothing
+    assert not is_of_another_group(elsewhere, "shipping")

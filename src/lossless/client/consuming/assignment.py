@@ -13,6 +13,7 @@ after the callback, in the way that the protocol of the group asks for.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -52,7 +53,9 @@ class Assignment:
         store: Store | None,
         waiting_keys: WaitingKeys | None,
         fail: Callable[[BaseException], None],
+        closing: threading.Event,
     ) -> None:
+        self._closing = closing
         self._consumer = consumer
         self._work = work
         self._committer = committer
@@ -89,7 +92,9 @@ class Assignment:
                 self._begin(start)
             begun = [start.position for start in starts]
             if self._waiting_keys is not None:
-                self._waiting_keys.begin(self._consumer, [_place(each) for each in begun])
+                self._waiting_keys.begin(
+                    self._consumer, [_place(each) for each in begun], self._closing
+                )
             if begun:
                 logger.info("assigned: %s", shown([_place(each) for each in begun]))
                 _call(self._options.on_assigned, begun)

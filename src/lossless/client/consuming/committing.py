@@ -157,7 +157,9 @@ class Committer:
         self._in_flight = {(each.topic, each.partition): each for each in offsets}
 
     def on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        """Synchronous commits do not come by here."""
+        """Synchronous commits do not come by here; those of the beginning of a group do."""
+        if not any((each.topic, each.partition) in self._in_flight for each in partitions):
+            return
         asked, self._in_flight = self._in_flight, {}
         self._idle.set()
         self._answered(error, [p for p in partitions if (p.topic, p.partition) in asked], asked)

@@ -139,7 +139,11 @@ class Consumer:
         self._poller: Poller | None = None
         self._work: Chunks | Lanes | None = None
         self._failures = Failures(
-            retry, self.metrics, group=self._settings.group, forwarder=self._forwarder
+            retry,
+            self.metrics,
+            group=self._settings.group,
+            forwarder=self._forwarder,
+            retry_topics=frozenset(retry_topics),
         )
         self._failures.waiting_keys = self._make_waiting_keys()
         self._closed = False
@@ -280,7 +284,7 @@ class Consumer:
                 order=options.order,
                 buffered_max=options.buffered_max,
                 remember_finished=options.remember_finished,
-                due_ms=self._retry.due_ms if self._retry is not None else None,
+                due_ms=self._due_ms if self._retry is not None else None,
             ),
             options.chunk_records,
         )
@@ -294,6 +298,11 @@ class Consumer:
             handler=handler,
             drain_timeout_s=options.drain_timeout_s,
         ).run()
+
+    def _due_ms(self, message: Message) -> int | None:
+        if self._retry is None or self._failures.is_others(message):
+            return None
+        return self._retry.due_ms(message)
 
     def _make_waiting_keys(self) -> WaitingKeys | None:
         policy = self._retry

@@ -20,7 +20,14 @@ from lossless.client.consuming.interfaces import offset_of, place_of
 from lossless.client.consuming.waiting_keys import WaitingKeys
 from lossless.client.errors import ClientError, HandlerFailed, StoreUnavailable
 from lossless.client.metrics import ConsumerMetrics
-from lossless.client.retrying import Again, Failure, Forward, RetryPolicy, Stop
+from lossless.client.retrying import (
+    Again,
+    Failure,
+    Forward,
+    RetryPolicy,
+    Stop,
+    is_of_another_group,
+)
 from lossless.client.sending import Sender
 
 logger = logging.getLogger(__name__)
@@ -46,7 +53,9 @@ class Failures:
         *,
         group: str,
         forwarder: Callable[[], Sender],
+        retry_topics: frozenset[str] = frozenset(),
     ) -> None:
+        self._retry_topics = retry_topics
         self.waiting_keys: WaitingKeys | None = None
         self._policy = policy
         self._metrics = metrics
@@ -93,8 +102,15 @@ class Failures:
             case Stop(reason):
                 raise _failed(message, reason) from error
 
-    def sent_behind(self, message: Message) -> bool:
-        """Whether it need not be tried: an earlier one of its key waits, and it went behind it."""
+    def is_others(self, message: Message) -> bool:
+        """Whether another group tries it again: groups share the retry topics of a topic."""
+        return message.topic() in self._retry_topics and is_of_another_group(message, self._group)
+
+    def passes_by(self, message: Message) -> bool:
+        """Whether it need not be tried: it is another group's, or an earlier record of its key
+        waits and it was sent behind it."""
+        if self.is_others(message):
+            return True
         return self.waiting_keys is not None and self.waiting_keys.sent_behind(message)
 
     def forward(

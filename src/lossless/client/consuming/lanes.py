@@ -81,6 +81,7 @@ class Lanes:
         lock = threading.RLock()
         self._ready_changed = threading.Condition(lock)  # for workers
         self._changed = threading.Condition(lock)  # for the poll thread
+        self._over = threading.Condition(lock)  # for whoever runs the workers
         self._partitions: dict[Place, Partition] = {}
         self._ready: deque[Lane] = deque()
         self._delayed: list[tuple[float, int, Lane]] = []  # monotonic time, number, lane
@@ -88,6 +89,7 @@ class Lanes:
         self._finished = 0
         self._buffered = 0
         self._stopped = False
+        self._abandoned = False
         self._ended = False
         self._failure: BaseException | None = None
 
@@ -186,10 +188,26 @@ class Lanes:
         with self._ready_changed:
             self._stopped = True
             self._ready_changed.notify_all()
+            self._over.notify_all()
 
     def go_on(self) -> None:
         with self._ready_changed:
-            self._stopped = False
+            self._stopped = self._abandoned = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no lane is handed out any more."""
+        return self._stopped or self._ended
+
+    def wait_until_over(self) -> None:
+        with self._over:
+            self._over.wait_for(lambda: self.is_over)
+
+    def abandon(self) -> None:
+        """Workers had their time: nobody waits for what is still in their hands again."""
+        with self._changed:
+            self._abandoned = True
+            self._changed.notify_all()
 
     @property
     def failure(self) -> BaseException | None:
@@ -294,7 +312,8 @@ class Lanes:
             )
 
         with self._changed:
-            return self._changed.wait_for(free, timeout_s)
+            self._changed.wait_for(lambda: self._abandoned or free(), timeout_s)
+            return free()
 
     def forget(self, places: set[Place]) -> None:
         with self._changed:
@@ -352,4 +371,5 @@ class Lanes:
             self._ended = True
             self._failure = self._failure or failure
             self._ready_changed.notify_all()
+            self._over.notify_all()
             self._changed.notify_all()

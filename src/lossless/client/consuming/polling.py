@@ -103,6 +103,7 @@ class Poller:
             store=store,
             waiting_keys=waiting_keys,
             fail=self._fail,
+            closing=self._closing,
         )
         self._thread = threading.Thread(
             target=self._run, name=f"lossless-poll-{settings.group}", daemon=True

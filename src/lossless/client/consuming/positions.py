@@ -198,7 +198,7 @@ class Positions:
                 TopicPartition(topic, each.partition, self._watermarks((topic, each.partition))[1])
                 for each in missing
             ]
-            self._consumer.commit(offsets=ends, asynchronous=False)
+            self._consumer.commit(offsets=ends, asynchronous=True)  # a lost one is noticed above
         except KafkaException as error:
             logger.warning("%s: its ends could not be committed at once: %s", topic, error)
 

@@ -89,7 +89,7 @@ class Units:
             if unit.applied(message):
                 return
             try:
-                if not self._failures.sent_behind(message):
+                if not self._failures.passes_by(message):
                     with unit.savepoint():
                         self._handler(message, unit)
                 break

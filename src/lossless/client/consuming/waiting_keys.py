@@ -23,13 +23,15 @@ from confluent_kafka import (
 )
 
 from lossless.client.consuming.interfaces import Place, offset_of, place_of
-from lossless.client.retrying import Forward, KeyOrder
+from lossless.client.consuming.positions import ASK_AGAIN_S, Leaving
+from lossless.client.retrying import Forward, KeyOrder, is_of_another_group
 from lossless.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
 ASK_INTERVAL_S = 1.0
 ASK_TIMEOUT_S = 1.0
+BEGIN_TIMEOUT_S = 5.0
 
 
 @runtime_checkable
@@ -89,8 +91,9 @@ class WaitingKeys:
 
     # Asked by the poll thread
 
-    def begin(self, consumer: Consumer, places: list[Place]) -> None:
-        """Reads what waits there for the partitions that were just assigned."""
+    def begin(self, consumer: Consumer, places: list[Place], closing: threading.Event) -> None:
+        """Reads what waits there for the partitions that were just assigned. Raises Leaving if the
+        consumer is closing."""
         retried = {
             (self._retry_topic[topic], number): (topic, number)
             for topic, number in places
@@ -98,25 +101,40 @@ class WaitingKeys:
         }
         if not retried:
             return
-        committed = consumer.committed(
-            [TopicPartition(*place) for place in retried], timeout=self._timeout_s
+        deadline = time.monotonic() + self._timeout_s
+        asked = [TopicPartition(*place) for place in retried]
+        committed = _answered(
+            lambda: consumer.committed(asked, timeout=BEGIN_TIMEOUT_S), deadline, closing
         )
         for position in committed:
             machine = KeyOrder(committed=max(0, position.offset))
-            self._scan(machine, position)
+            self._scan(machine, position, deadline, closing)
             with self._lock:
                 self._machines[retried[position.topic, position.partition]] = machine
 
-    def _scan(self, machine: KeyOrder, position: TopicPartition) -> None:
+    def _scan(
+        self,
+        machine: KeyOrder,
+        position: TopicPartition,
+        deadline: float,
+        closing: threading.Event,
+    ) -> None:
         place = (position.topic, position.partition)
-        deadline = time.monotonic() + self._timeout_s
         reading = Consumer({**self._settings, "enable.partition.eof": False})
         try:
-            first, end = reading.get_watermark_offsets(TopicPartition(*place), timeout=10)
+            first, end = _answered(
+                lambda: reading.get_watermark_offsets(
+                    TopicPartition(*place), timeout=BEGIN_TIMEOUT_S
+                ),
+                deadline,
+                closing,
+            )
             start = max(first, position.offset)
             reading.assign([TopicPartition(*place, start if start > 0 else OFFSET_BEGINNING)])
             at = start
             while at < end:
+                if closing.is_set():
+                    raise Leaving
                 if time.monotonic() > deadline:
                     raise Unavailable(
                         f"{place[0]}-{place[1]} could not be read to its end, {end}, in "
@@ -124,7 +142,7 @@ class WaitingKeys:
                         hint="are its brokers there? more time: max.poll.interval.ms",
                     )
                 for message in reading.consume(500, 0.1):
-                    if message.error() is None:
+                    if message.error() is None and not is_of_another_group(message, self._group):
                         machine.on_scanned(_key(message), offset_of(message))
                 (now,) = reading.position([TopicPartition(*place)])
                 at = max(at, now.offset)
@@ -164,6 +182,18 @@ class WaitingKeys:
             for position in committed:
                 if position.error is None and position.offset >= 0:
                     waiting[position.topic, position.partition].on_committed(position.offset)
+
+
+def _answered(ask: Callable[[], Any], deadline: float, closing: threading.Event) -> Any:
+    """Asks again while the brokers do not answer, until the deadline."""
+    while True:
+        try:
+            return ask()
+        except KafkaException:
+            if time.monotonic() >= deadline:
+                raise
+        if closing.wait(ASK_AGAIN_S):
+            raise Leaving
 
 
 def _key(message: Message) -> bytes | None:

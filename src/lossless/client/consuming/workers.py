@@ -7,6 +7,9 @@
               failed
     asyncio   n tasks on one event loop in a thread of its own; the handler is a coroutine function
 
+When a run ends, records in hand may take `drain_timeout_s`. A handler that takes longer is left
+behind.
+
 Whichever it is, lanes decide what may run beside what, and failures what becomes of a record.
 """
 
@@ -36,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[[Message], Any]
 
+CANCEL_S = 5.0  # for coroutines to end after they were cancelled
+LOOK_S = 0.2  # how soon a run notices that it is over while all coroutines are busy
+
 
 class Workers:
     """One run. `run` returns when the lanes were stopped, or raises what stopped them."""
@@ -57,6 +63,7 @@ class Workers:
         self._handler = handler
         self._drain_timeout_s = drain_timeout_s
         self._failure: BaseException | None = None
+        self._is_stuck = False
         self._ending = False  # tasks are cancelled: the time to finish is over
         self._lock = threading.Lock()
 
@@ -91,20 +98,29 @@ class Workers:
         for thread in threads:
             thread.start()
         try:
-            for thread in threads:
-                thread.join()
-        except BaseException:  # Ctrl-C: what is in hand may finish
+            self._lanes.wait_until_over()
+        finally:  # also after Ctrl-C
             self._lanes.stop()
             deadline = time.monotonic() + self._drain_timeout_s
             for thread in threads:
                 thread.join(max(0.0, deadline - time.monotonic()))
-            raise
+            if any(thread.is_alive() for thread in threads):
+                self._leave_behind()
+
+    def _leave_behind(self) -> None:
+        self._is_stuck = True
+        self._lanes.abandon()
+        logger.warning(
+            "a handler is still busy after %.0f s; its record is not finished, and will be "
+            "repeated",
+            self._drain_timeout_s,
+        )
 
     def _work(self, call: Handler) -> None:
         while (lane := self._lanes.take()) is not None:
             began = time.perf_counter()
             try:
-                if not self._failures.sent_behind(lane.records[0]):
+                if not self._failures.passes_by(lane.records[0]):
                     call(lane.records[0])
             except HandlerFailed as failure:  # not the handler's doing: it could not be sent on
                 self._lanes.leave(lane)
@@ -144,7 +160,7 @@ class Workers:
         try:
             self._run_each(lambda message: pool.call(self._handler, message))
         finally:
-            pool.close()
+            pool.close(kill=self._is_stuck)
 
     # Tasks
 
@@ -158,18 +174,33 @@ class Workers:
         finally:
             deadline = time.monotonic() + self._drain_timeout_s
             for _ in range(self._count):  # those in hand may finish
-                free.acquire(timeout=max(0.0, deadline - time.monotonic()))
+                if not free.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                    self._leave_behind()
+                    break
             self._ending = True
-            asyncio.run_coroutine_threadsafe(_end_tasks(), loop).result()
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
+            self._end_loop(loop, thread)
+
+    def _end_loop(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+        try:
+            asyncio.run_coroutine_threadsafe(_end_tasks(), loop).result(CANCEL_S)
+        except TimeoutError:
+            logger.warning("a coroutine does not end although it was cancelled")
+            return  # the thread of the loop ends with the process
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
     def _feed(self, loop: asyncio.AbstractEventLoop, free: threading.Semaphore) -> None:
         try:
             while True:
-                free.acquire()
-                lane = self._lanes.take()
+                while not free.acquire(timeout=LOOK_S):
+                    if self._lanes.is_over:
+                        return
+                try:
+                    lane = self._lanes.take()
+                except BaseException:  # Ctrl-C
+                    free.release()
+                    raise
                 if lane is None:
                     free.release()
                     return
@@ -182,8 +213,11 @@ class Workers:
         began = time.perf_counter()
         try:
             message = lane.records[0]
-            keeps_order = self._failures.waiting_keys is not None
-            if not (keeps_order and await asyncio.to_thread(self._failures.sent_behind, message)):
+            if self._failures.waiting_keys is None:
+                passes_by = self._failures.is_others(message)
+            else:
+                passes_by = await asyncio.to_thread(self._failures.passes_by, message)
+            if not passes_by:
                 await self._handler(message)
         except asyncio.CancelledError as cancelled:
             if self._ending:
@@ -251,8 +285,13 @@ class Processes:
             finally:
                 lonely.shutdown(wait=True, cancel_futures=True)
 
-    def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+    def close(self, *, kill: bool) -> None:
+        """The interpreter waits for processes of a pool when it exits, so stuck ones are killed."""
+        pool = self._pool
+        processes = list((pool._processes or {}).values()) if kill else []
+        pool.shutdown(wait=not kill, cancel_futures=True)
+        for process in processes:
+            process.kill()
 
 
 def _leave_interrupts_to_the_parent() -> None:

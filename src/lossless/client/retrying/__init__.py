@@ -8,6 +8,7 @@ replayed.py    which letters went back, in 4,096 bytes of commit metadata
 replaying.py   letters go back to where they came from, each once
 """
 
+from lossless.client.retrying.forwarding import is_of_another_group
 from lossless.client.retrying.key_order import KeyOrder
 from lossless.client.retrying.letters import DeadLetter, read_letter
 from lossless.client.retrying.policies import (
@@ -36,5 +37,6 @@ __all__ = [
     "RetryPolicy",
     "RetryTopics",
     "Stop",
+    "is_of_another_group",
     "read_letter",
 ]

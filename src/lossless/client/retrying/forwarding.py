@@ -121,6 +121,18 @@ def due_ms_of(message: Message) -> int | None:
     return number_of(last(headers, names.RETRY_BACKOFF_TIMESTAMP))
 
 
+def is_of_another_group(message: Message, group: str) -> bool:
+    """Whether it lies on a retry topic because it failed in another group, which tries it again.
+    One that does not say whose it is belongs to every group."""
+    headers = by_name(message)
+    topic, _, _ = placed(message)
+    original = text_of(first(headers, names.ORIGINAL_TOPIC))
+    if original is None or not is_retry_topic(topic, of=original):
+        return False
+    owner = text_of(first(headers, names.ORIGINAL_CONSUMER_GROUP))
+    return owner is not None and owner != group
+
+
 def is_retry_topic(topic: str, *, of: str) -> bool:
     return topic.startswith(f"{of}-retry-") or topic == f"{of}-retry"
 

@@ -15,6 +15,9 @@ Names of topics are Spring Kafka's, those with an index. A forwarded record gets
 forwarding: with its own, an old one could be deleted by the retention of the retry topic before it
 is tried. Its own time stands in the headers, and comes back with `lossless dead-letters replay`.
 
+Groups that read one topic share its retry topics. A record is tried again by the group in which it
+failed, which its headers name, and passed by in the others.
+
 Order. `RetryTopics` lets later records pass the one that waits; with `keep_key_order` there is one
 retry topic, where a record is retried in place, and later records of its key are forwarded behind
 it (`behind`; see `key_order.py`). They keep the number of their partition, so both topics need as
