@@ -275,6 +275,9 @@ _KINDS: Mapping[int, Kind] = {
 _FENCED = frozenset({47, 82, 90, -144})
 _SERIALIZATION = frozenset({-162, -161})
 
+# What a record ends with when no broker could be asked, or none has answered.
+UNREACHABLE = frozenset({-195, -193, -192, -187, -185, -152, -151})
+
 _HINTS: Mapping[int, str] = {
     3: "create the topic, or look for a typing error in its name",
     10: "raise max.message.bytes of the topic and message.max.bytes of the client, or send less",
@@ -298,10 +301,17 @@ def is_known(code: int) -> bool:
     return code in _KINDS
 
 
-def error_from(error: KafkaError, record: Record | None = None) -> ClientError:
-    """The error of our tree for one of confluent-kafka's; of a record, if it has one."""
+def error_from(
+    error: KafkaError, record: Record | None = None, explanation: str | None = None
+) -> ClientError:
+    """The error of our tree for one of confluent-kafka's; of a record, if it has one.
+
+    explanation: what is known beyond Kafka's own words.
+    """
     code = error.code()
     what = error.str() if record is None else f"{record}: {error.str()}"
+    if explanation is not None:
+        what = f"{what}; {explanation}"
     return _class_of(error)(what, hint=_HINTS.get(code), code=code, record=record)
 
 

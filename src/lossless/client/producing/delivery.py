@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lossless.client.errors import ClientError, NotDelivered
 from lossless.client.producing.callbacks import called_well
+from lossless.client.producing.checking import check_time
 from lossless.client.record import Headers, Record
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Delivery:
 
         What is parked is waited for as well: until it has been sent again and acknowledged.
         """
+        check_time("result", "timeout_s", timeout_s)
         if self.outcome is None:
             self.deliveries.check_may_wait("result()")
             waiting = threading.Event()

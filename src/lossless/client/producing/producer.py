@@ -29,6 +29,7 @@ from confluent_kafka import KafkaException
 
 from lossless.client import headers as names
 from lossless.client.classification import error_from
+from lossless.client.connecting import Connections
 from lossless.client.errors import ClientError, ClientFailed, Kind, NotDelivered
 from lossless.client.metrics import ProducerMetrics
 from lossless.client.producing.checking import check_time
@@ -90,6 +91,8 @@ class Producer:
         audit: bool = True,
         metrics: ProducerMetrics | None = None,
     ) -> None:
+        check_time("producer", "pause_max_s", pause_max_s)
+        check_time("producer", "buffer_wait_s", buffer_wait_s)
         refuse(producer_contradictions(settings), where="producer")
         self._settings = producer_settings(settings, pause_max_s=pause_max_s)
         self._giving_up: GivingUp = giving_up or Raise()
@@ -123,15 +126,19 @@ class Producer:
         self._is_careful = self._is_transactional or isinstance(self._giving_up, Park)
         self._is_plain = not (self._is_careful or self._preparing.serializes)
 
-        parks = isinstance(self._giving_up, Park)
         spool = (
             Spool(self._giving_up.folder, bytes_max=self._giving_up.bytes_max)
             if isinstance(self._giving_up, Park)
             else None
         )
+        given_logger: Any = self._settings.librdkafka.get("logger")
+        self._connections = Connections(logger if given_logger is None else given_logger)
         try:
             self._client = make_client(
-                self._settings, parks=parks, on_statistics=self._on_statistics
+                self._settings,
+                self._connections,
+                parks=self.parks,
+                on_statistics=self._on_statistics,
             )
         except BaseException:
             if spool is not None:
@@ -157,6 +164,7 @@ class Producer:
             self._deliveries,
             self.metrics,
             self._parking,
+            self._connections,
             headers_of=self._preparing.headers_of,
             transactional=self._is_transactional,
         )
@@ -328,6 +336,12 @@ class Producer:
             finally:
                 self._counting.release()
 
+    @property
+    def parks(self) -> bool:
+        """Whether records wait on disk while the cluster is unreachable. Their deliveries are then
+        neither acknowledged nor failed for as long as that lasts."""
+        return isinstance(self._giving_up, Park)
+
     # Waiting
 
     def flush(self, timeout_s: float | None = None) -> None:
@@ -475,6 +489,7 @@ class Producer:
             acknowledged, self._deliveries.acknowledged = self._deliveries.acknowledged, []
         if acknowledged:
             self.metrics.acknowledged += len(acknowledged)
+            self._connections.made()
             if self._reporting is not None:
                 self._reporting.count(acknowledged)
 
@@ -520,6 +535,8 @@ class Producer:
 
     def _on_statistics(self, statistics: str) -> None:
         brokers = json.loads(statistics)["brokers"].values()
+        if any(broker["state"] == "UP" for broker in brokers):
+            self._connections.made()
         self.metrics.retried = sum(broker["txretries"] for broker in brokers)
 
     # Of the process
