@@ -81,10 +81,13 @@ def test_the_explanation_names_each_address_once_with_its_latest_reason() -> Non
     refused(connections, 1)
     refused(connections, 2)
     failed(connections, "127.0.0.1:1", "SSL handshake failed: expired")
-    assert connections.explanation() == (
+    explanation = connections.explanation()
+    assert explanation is not None
+    assert explanation.what == (
         "no connection to a broker was ever made: tried 127.0.0.1:2 (Connection refused), "
         "127.0.0.1:1 (SSL handshake failed: expired)"
     )
+    assert explanation.hint == "no broker listens there: start it, or correct bootstrap.servers"
 
 
 @pytest.mark.usefixtures("clock")
@@ -92,9 +95,9 @@ def test_the_explanation_names_the_first_addresses_of_many() -> None:
     connections = Connections(Lines())
     for port in range(1, 6):
         refused(connections, port)
-    assert (connections.explanation() or "").endswith(
-        "127.0.0.1:3 (Connection refused), and 2 more"
-    )
+    explanation = connections.explanation()
+    assert explanation is not None
+    assert explanation.what.endswith("127.0.0.1:3 (Connection refused), and 2 more")
 
 
 @pytest.mark.usefixtures("clock")
@@ -106,7 +109,9 @@ def test_a_connection_that_was_lost_is_told_from_one_that_was_never_made(by_line
     else:
         connections.made()
     refused(connections, 1)
-    assert connections.explanation() == (
+    explanation = connections.explanation()
+    assert explanation is not None
+    assert explanation.what == (
         "connections to brokers were made before, and fail now: 127.0.0.1:1 (Connection refused)"
     )
 

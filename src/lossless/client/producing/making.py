@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka import Producer as Client
 
 from lossless.acknowledged import AcknowledgedCounter
-from lossless.client.connecting import Connections
+from lossless.client.connecting import Connections, check_files
 from lossless.client.producing.giving_up import GivingUp, Raise
 from lossless.client.producing.reporting import Reporting
 from lossless.client.producing.settings import ProducerSettings, chained
@@ -48,6 +48,7 @@ def make_client(
     given["stats_cb"] = chained(on_statistics, given.get("stats_cb"))
     for name in {"error_cb", "throttle_cb"} & given.keys():
         given[name] = chained(lambda _: None, given[name])
+    check_files(given)
     try:
         return Client(given)
     except (KafkaException, TypeError, ValueError) as error:

@@ -132,7 +132,9 @@ class Producer:
             else None
         )
         given_logger: Any = self._settings.librdkafka.get("logger")
-        self._connections = Connections(logger if given_logger is None else given_logger)
+        self._connections = Connections(
+            logger if given_logger is None else given_logger, self._settings.librdkafka
+        )
         try:
             self._client = make_client(
                 self._settings,
