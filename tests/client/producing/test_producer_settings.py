@@ -75,3 +75,27 @@ def test_an_error_names_the_addresses_that_were_tried(caplog: pytest.LogCaptureF
         assert f"127.0.0.1:{port} (Connection refused)" in raised.value.what
     failures = [line for line in caplog.messages if "Connection refused" in line]
     assert len(failures) == 1  # of dozens of attempts
+
+
+@pytest.mark.parametrize("settings", ["127.0.0.1:9092", None, ["127.0.0.1:9092"]])
+def test_an_address_in_place_of_settings_is_refused_with_the_right_call(settings: Any) -> None:
+    with pytest.raises(BadInput, match="takes its settings as a mapping") as refused:
+        Producer(settings, audit=False)
+    if isinstance(settings, str):
+        assert refused.value.hint == 'Producer({"bootstrap.servers": "127.0.0.1:9092"})'
+
+
+def test_a_producer_shows_applications_what_is_theirs() -> None:
+    shown = {name for name in dir(Producer) if not name.startswith("_")}
+    assert shown == {
+        "close",
+        "flush",
+        "from_contract",
+        "parks",
+        "send",
+        "send_async",
+        "transaction",
+    }
+    with Producer(NOBODY, audit=False) as producer:
+        attributes = {name for name in vars(producer) if not name.startswith("_")}
+    assert attributes == {"application", "metrics"}

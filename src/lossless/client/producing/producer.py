@@ -32,7 +32,7 @@ from lossless.client.classification import error_from
 from lossless.client.connecting import Connections
 from lossless.client.errors import ClientError, ClientFailed, Kind, NotDelivered
 from lossless.client.metrics import ProducerMetrics
-from lossless.client.producing.checking import check_time
+from lossless.client.producing.checking import check_settings, check_time
 from lossless.client.producing.deliveries import Deliveries
 from lossless.client.producing.delivery import Delivery
 from lossless.client.producing.failing import Failing
@@ -91,6 +91,7 @@ class Producer:
         audit: bool = True,
         metrics: ProducerMetrics | None = None,
     ) -> None:
+        check_settings(settings)
         check_time("producer", "pause_max_s", pause_max_s)
         check_time("producer", "buffer_wait_s", buffer_wait_s)
         refuse(producer_contradictions(settings), where="producer")
