@@ -66,7 +66,7 @@ class Parking:
         *,
         timeout_s: float,
     ) -> None:
-        self.gate = threading.Lock()
+        self.gate = threading.RLock()
         self._spool = spool
         self._client = client
         self._deliveries = deliveries
