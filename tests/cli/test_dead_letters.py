@@ -208,6 +208,78 @@ def test_a_time_that_is_none_is_refused_with_examples(servers: str, wrong: tuple
     assert "2h" in (refused.value.hint or "")
 
 
+@pytest.fixture(scope="module")
+def ordinary(servers: str) -> str:
+    """A topic of records that are no letters, and one of both."""
+    producer = Producer({"bootstrap.servers": servers})
+    for topic in ("clicks-of-today", "mixed-dlt"):
+        create_topic(servers, topic, partitions=1)
+        for number in range(4):
+            producer.produce(topic, b"%d" % number)
+    headers = {"kafka_dlt-original-topic": "mixed", "kafka_dlt-exception-fqcn": "ValueError"}
+    producer.produce("mixed-dlt", b"letter", headers=headers)
+    assert producer.flush(30) == 0
+    return "clicks-of-today"
+
+
+@pytest.mark.parametrize("layout", ["table", "json"])
+@pytest.mark.parametrize("action", ["list", "replay"])
+def test_a_topic_without_letters_is_refused(
+    servers: str, ordinary: str, action: str, layout: str
+) -> None:
+    with pytest.raises(BadInput, match="clicks-of-today holds no dead letters: 4 records") as no:
+        run(servers, action, ordinary, "--format", layout)
+    assert "end in -dlt" in (no.value.hint or "")
+
+
+@pytest.mark.usefixtures("ordinary")
+def test_records_among_letters_are_counted_and_not_shown(servers: str) -> None:
+    result = run(servers, "list", "mixed")
+    assert "letter" in result.stdout
+    assert "mixed-dlt: 4 records without the headers of a dead letter" in result.stderr
+    answer = told(servers, "list", "mixed")
+    assert (answer["count"], answer["not_letters"]) == (1, 4)
+    result = run(servers, "replay", "mixed", "--dry-run")
+    assert "mixed-dlt: 1 would go back" in result.stdout
+    assert "mixed-dlt: 4 records without the headers of a dead letter" in result.stderr
+
+
+def test_tables_of_pipelines_that_hold_letters_are_named(
+    servers: str, ordinary: str, tmp_path: Path
+) -> None:
+    (tmp_path / "lossless.toml").write_text(
+        f"""
+[cluster.client]
+"bootstrap.servers" = "{servers}"
+[pipelines.clicks]
+topics = ["{ordinary}"]
+format = "raw"
+sink = {{ type = "delta", path = "clicks" }}
+[pipelines.others]
+topics = ["payments"]
+format = "raw"
+sink = {{ type = "delta", path = "others" }}
+[pipelines.orders]
+topics = ["orders"]
+format = "raw"
+sink = {{ type = "postgres", dsn = "host=nowhere", table = "shop.orders" }}
+"""
+    )
+    (tmp_path / "clicks_dlt").mkdir()
+    reads = f"spark.read.format('delta').load('{tmp_path / 'clicks_dlt'}')"
+    result = run(servers, "list")
+    assert "pipeline clicks keeps its dead letters in" in result.stdout
+    assert reads in result.stdout
+    assert "SELECT * FROM shop.orders_dlt" in result.stdout
+    assert "pipeline others" not in result.stdout  # it has no such table
+    names = [each["pipeline"] for each in told(servers, "list", "payments")["in_tables"]]
+    assert names == []
+    with pytest.raises(BadInput) as refused:
+        run(servers, "list", ordinary)
+    assert reads in (refused.value.hint or "")
+    assert "orders_dlt" not in (refused.value.hint or "")
+
+
 def test_replay_shows_first_then_sends_each_once(servers: str) -> None:
     assert keys(told(servers, "replay", "baskets", "--dry-run")) == [
         f"customer-{number}" for number in range(5)
@@ -228,6 +300,7 @@ def test_replay_shows_first_then_sends_each_once(servers: str) -> None:
         "not_asked_for": 0,
         "deleted": 0,
         "left": [],
+        "not_letters": 0,
         "more": False,
     }
     sent = run(servers, "replay", "baskets")

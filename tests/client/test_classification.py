@@ -46,7 +46,7 @@ def test_no_code_is_of_two_kinds() -> None:
         for name, value in vars(classification).items()
         if name.startswith("_")
         and isinstance(value, dict)
-        and name not in ("_KINDS", "_HINTS")
+        and name not in ("_KINDS", "_HINTS", "_HINTS_OF_READING")
         and all(isinstance(told, str) for told in value.values())
     ]
     codes = [code for table in tables for code in table]
@@ -100,3 +100,11 @@ def test_an_error_is_of_the_class_that_says_what_to_do(
     assert found.code == error.code()
     assert found.record is record
     assert "orders, key '42'" in found.what
+
+
+def test_a_consumer_is_told_of_the_permission_that_reading_needs() -> None:
+    error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    assert error_from(error).hint == "grant this client's user WRITE on the topic"
+    assert error_from(error, reading=True).hint == "grant this client's user READ on the topic"
+    group = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    assert error_from(group, reading=True).hint == "grant this client's user READ on the group"

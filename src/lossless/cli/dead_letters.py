@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,8 @@ from rich.text import Text
 
 from lossless.cli import options
 from lossless.cli.console import stderr, stdout
-from lossless.contract import librdkafka_settings, load_contract
+from lossless.cli.pipeline_letters import PipelineLetters, pipeline_letters
+from lossless.contract import Contract, librdkafka_settings, load_contract
 from lossless.contract.load import find_contract
 from lossless.contract.place import nearest
 from lossless.errors import BadInput
@@ -107,9 +109,13 @@ def list_command(
     """Show dead letters, the newest last.
 
     TOPIC is a topic whose letters lie in TOPIC-dlt, or the dead letter topic itself; without one,
-    all topics that end in -dlt are read. The table shows the last 50 unless --limit says
-    otherwise; JSON has the stack traces and headers too. Nothing is changed: letters stay where
-    they are, also after a replay.
+    all topics that end in -dlt are read. Letters are recognised by their headers; a topic that has
+    records but no letters is refused. The table shows the last 50 unless --limit says otherwise;
+    JSON has the stack traces and headers too. Nothing is changed: letters stay where they are, also
+    after a replay.
+
+    Pipelines keep their dead letters in tables, not in topics. With a contract, the tables of
+    pipelines that read TOPIC are named, with a line that reads them.
 
     "when" is the time of the letter. Kafka Connect and Kafka Streams keep the time of the original
     record there.
@@ -123,33 +129,51 @@ def list_command(
     from lossless.client.retrying.reading import letters_of
 
     wanted = _wanted(exception, since, until, original_topic)
-    settings, existing = _reached(kafka, contract_path)
+    settings, existing, contract = _reached(kafka, contract_path)
     chosen = [_chosen(name, existing) for name in topics] or sorted(
         name for name in existing if name.endswith(_SUFFIX)
     )
+    in_tables = pipeline_letters(contract, topics)
     most = limit or _LISTED
     newest: list[tuple[int, str, int, int, DeadLetter]] = []
     count = 0
+    strangers: dict[str, int] = {}
     for topic in chosen:
+        has_letters = False
         for letter in letters_of(settings, topic):
-            if wanted.matches(letter):
+            has_letters = has_letters or letter.is_letter
+            if not letter.is_letter:
+                strangers[topic] = strangers.get(topic, 0) + 1
+            elif wanted.matches(letter):
                 count += 1
                 entry = (letter.timestamp_ms or 0, topic, letter.partition, letter.offset, letter)
                 if len(newest) < most:
                     heapq.heappush(newest, entry)
                 else:
                     heapq.heappushpop(newest, entry)
+        if topics and topic in strangers and not has_letters:
+            raise _no_letters(topic, strangers[topic], in_tables)
     letters = [entry[-1] for entry in sorted(newest, key=lambda entry: entry[:-1])]
     if layout == "json":
-        told = {"topics": chosen, "count": count, "letters": [_as_json(each) for each in letters]}
+        told = {
+            "topics": chosen,
+            "count": count,
+            "not_letters": sum(strangers.values()),
+            "letters": [_as_json(each) for each in letters],
+            "in_tables": [asdict(each) for each in in_tables],
+        }
         click.echo(json.dumps(told, indent=2, ensure_ascii=False))
         return
-    if not letters:
+    if letters:
+        _print(_table(letters))
+    else:
         click.echo(f"no dead letters{_where(chosen)}")
-        return
-    _print(_table(letters))
     if count > len(letters):
         click.echo(f"the last {len(letters):,} of {count:,}; see more with --limit")
+    for topic, number in strangers.items():
+        _tell_strangers(topic, number)
+    for each in in_tables:
+        click.echo(each)
 
 
 @command.command("replay")
@@ -190,7 +214,7 @@ def replay_command(
     from lossless.client.retrying.replaying import replay
 
     wanted = _wanted(exception, since, until, original_topic)
-    settings, existing = _reached(kafka, contract_path)
+    settings, existing, contract = _reached(kafka, contract_path)
     chosen = [_chosen(name, existing) for name in topics]
     letters: list[DeadLetter] = []
     reports: list[ReplayReport] = []
@@ -216,11 +240,14 @@ def replay_command(
             "letters": [_as_json(letter) for letter in letters],
         }
         click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        _refuse_strangers(reports, contract, topics)
         return
     if letters:
         _print(_table(letters))
     for report in reports:
-        _tell(report, dry_run=dry_run)
+        if report.has_letters or not report.strangers:
+            _tell(report, dry_run=dry_run)
+    _refuse_strangers(reports, contract, topics)
 
 
 def _wanted(
@@ -253,15 +280,47 @@ def _milliseconds(option: str, text: str | None) -> int | None:
     return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _reached(kafka: str | None, contract_path: Path | None) -> tuple[dict[str, str], set[str]]:
-    """How to talk to the cluster, and its topics."""
+def _reached(
+    kafka: str | None, contract_path: Path | None
+) -> tuple[dict[str, str], set[str], Contract | None]:
+    """How to talk to the cluster, its topics, and the contract if there is one."""
     from lossless.engines.choose import connect
     from lossless.engines.metadata import read_metadata
 
     # An address is enough: a contract is needed only when it says where the cluster is.
     found = find_contract(contract_path)
-    client = connect(kafka, load_contract(found) if found else None).client_settings
-    return librdkafka_settings(client), set(read_metadata(client).topics)
+    contract = load_contract(found) if found else None
+    client = connect(kafka, contract).client_settings
+    return librdkafka_settings(client), set(read_metadata(client).topics), contract
+
+
+def _refuse_strangers(
+    reports: list[ReplayReport], contract: Contract | None, topics: tuple[str, ...]
+) -> None:
+    for report in reports:
+        if report.strangers and not report.has_letters:
+            in_tables = pipeline_letters(contract, topics)
+            raise _no_letters(report.topic, report.strangers, in_tables)
+
+
+def _no_letters(topic: str, count: int, in_tables: list[PipelineLetters]) -> BadInput:
+    return BadInput(
+        f"{topic} holds no dead letters: {_records(count)} without the headers that say where a "
+        "record failed, and why",
+        hint="; ".join(map(str, in_tables))
+        or "name a topic that a consumer sends dead letters to; without a topic, `lossless "
+        f"dead-letters list` reads all that end in {_SUFFIX}",
+    )
+
+
+def _tell_strangers(topic: str, count: int) -> None:
+    stderr.print(
+        f"{topic}: {_records(count)} without the headers of a dead letter, not shown", markup=False
+    )
+
+
+def _records(count: int) -> str:
+    return f"{count:,} {'record' if count == 1 else 'records'}"
 
 
 def _chosen(name: str, existing: set[str]) -> str:
@@ -330,6 +389,12 @@ def _tell(report: ReplayReport, *, dry_run: bool) -> None:
             f"of the record, and were left: {named}",
             markup=False,
         )
+    if report.strangers:
+        stderr.print(
+            f"{report.topic}: {_records(report.strangers)} without the headers of a dead letter, "
+            "left where they are",
+            markup=False,
+        )
     if report.deleted:
         stderr.print(
             f"{report.topic}: up to {report.deleted:,} were deleted by retention before they were "
@@ -372,6 +437,7 @@ def _report_as_json(report: ReplayReport) -> dict[str, Any]:
         "not_asked_for": report.others,
         "deleted": report.deleted,
         "left": report.unknown,
+        "not_letters": report.strangers,
         "more": report.more,
     }
 

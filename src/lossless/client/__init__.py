@@ -1,6 +1,7 @@
 """The reliable client: a producer that never loses silently, a consumer that commits what is done.
 
     errors.py  classification.py    one tree; every code of Kafka and librdkafka is of one kind
+    connecting.py  why brokers cannot be reached, from the lines that librdkafka logs
     record.py  headers.py  metrics.py
     producing/   Producer: deliveries, giving up as a decision, the spool, transactions
     consuming/   Consumer: one poll thread, workers, commits of contiguous finished offsets

@@ -26,6 +26,7 @@ from lossless.client.errors import (
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
+    from lossless.client.connecting import Explanation
     from lossless.client.record import Record
 
 # Protocol codes, by the names that Kafka's Errors has.
@@ -275,6 +276,9 @@ _KINDS: Mapping[int, Kind] = {
 _FENCED = frozenset({47, 82, 90, -144})
 _SERIALIZATION = frozenset({-162, -161})
 
+# What a record ends with when no broker could be asked, or none has answered.
+UNREACHABLE = frozenset({-195, -193, -192, -187, -185, -152, -151})
+
 _HINTS: Mapping[int, str] = {
     3: "create the topic, or look for a typing error in its name",
     10: "raise max.message.bytes of the topic and message.max.bytes of the client, or send less",
@@ -287,6 +291,10 @@ _HINTS: Mapping[int, str] = {
     -190: "the topic has fewer partitions",
     -192: "it may be written or not: whoever sends it again should keep its operation id",
 }
+_HINTS_OF_READING: Mapping[int, str] = {
+    29: "grant this client's user READ on the topic",
+    31: "grant this client's user DESCRIBE on the cluster",
+}
 
 
 def kind_of(code: int) -> Kind:
@@ -298,11 +306,26 @@ def is_known(code: int) -> bool:
     return code in _KINDS
 
 
-def error_from(error: KafkaError, record: Record | None = None) -> ClientError:
-    """The error of our tree for one of confluent-kafka's; of a record, if it has one."""
+def error_from(
+    error: KafkaError,
+    record: Record | None = None,
+    explanation: Explanation | None = None,
+    *,
+    reading: bool = False,
+) -> ClientError:
+    """The error of our tree for one of confluent-kafka's; of a record, if it has one.
+
+    explanation: what is known beyond Kafka's own words. reading: of a consumer, which needs other
+    permissions than a producer.
+    """
     code = error.code()
     what = error.str() if record is None else f"{record}: {error.str()}"
-    return _class_of(error)(what, hint=_HINTS.get(code), code=code, record=record)
+    hint = _HINTS_OF_READING.get(code) if reading else None
+    hint = hint or _HINTS.get(code)
+    if explanation is not None:
+        what = f"{what}; {explanation.what}"
+        hint = explanation.hint or hint
+    return _class_of(error)(what, hint=hint, code=code, record=record)
 
 
 def _class_of(error: KafkaError) -> type[ClientError]:

@@ -2,8 +2,9 @@
 
 The two clients share most names. What differs is of four kinds: another name, another spelling of
 the value, credentials that Java wraps into a JAAS line or a key store, and settings that only a JVM
-has. The last kind is dropped. A name that neither client knows passes through, so that librdkafka
-itself refuses it. Defaults are left alone: where the contract is silent, the client decides.
+has. The last kind is dropped (`without_effect` names them). A name that neither client knows passes
+through, so that librdkafka itself refuses it. Defaults are left alone: where the contract is
+silent, the client decides.
 """
 
 from __future__ import annotations
@@ -118,6 +119,11 @@ def librdkafka_settings(java: Mapping[str, str]) -> dict[str, str]:
     settings.update(_key_store(java))
     settings.update(_login(java))
     return settings
+
+
+def without_effect(java: Mapping[str, str]) -> list[str]:
+    """Which of these settings `librdkafka_settings` leaves out, in order of their names."""
+    return sorted(_JAVA_ONLY & java.keys())
 
 
 def _offset_reset(value: str) -> dict[str, str]:

@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lossless.client.errors import BufferFull, NotDelivered
+from lossless.client.errors import BufferFull, ClientFailed, NotDelivered
 from lossless.client.producing.delivery import Delivery
-from lossless.client.producing.giving_up import Callback
+from lossless.client.producing.giving_up import Callback, Park
 from lossless.client.producing.producer import Producer
 from lossless.errors import BadInput
 
@@ -243,3 +244,54 @@ def test_a_cancelled_coroutine_sends_nothing() -> None:
 
     asyncio.run(send())
     producer.close(0)  # raises nothing: the only record that was sent has its callback
+
+
+# A signal handler may come in the middle of sending, at any step of it
+
+
+@pytest.mark.parametrize("parks", [True, False])
+def test_a_signal_handler_may_close_the_producer_that_it_interrupted_in_sending(
+    tmp_path: Path, parks: bool
+) -> None:
+    giving_up = Park(tmp_path) if parks else None
+    producer = Producer({"bootstrap.servers": NOBODY}, audit=False, giving_up=giving_up)
+    producer.send("orders", b"v", on_delivery=lambda _: None)
+    lock = producer._counting
+    if parks:
+        assert producer._parking is not None
+        lock = producer._parking.gate
+    with lock:  # as `send` does
+        since = time.monotonic()
+        producer.close(0.1)
+        assert time.monotonic() - since < 5
+    with pytest.raises(ClientFailed, match="closed"):
+        producer.send("orders", b"v", headers={"a": "b"})
+    assert producer._is_ended
+    assert producer.metrics.parked == (1 if parks else 0)
+
+
+def test_a_program_that_sends_all_the_time_can_be_closed_by_a_signal_handler() -> None:
+    program = f"""
+import os, signal, sys, threading
+from lossless.client.producing.producer import Producer
+settings = {{"bootstrap.servers": "{NOBODY}", "delivery.timeout.ms": 100, "linger.ms": 0}}
+
+def on_signal(*_):
+    producer.close(0.1)
+
+signal.signal(signal.SIGTERM, on_signal)
+for _ in range(20):
+    producer = Producer(settings, audit=False)
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    try:
+        while True:
+            producer.send("orders", b"v", b"k", on_delivery=lambda _: None)
+            producer.send("orders", b"v", b"k")
+    except Exception as error:
+        print(type(error).__name__)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True
+    )
+    assert set(ended.stdout.split()) <= {"ClientFailed", "NotDelivered"}
+    assert len(ended.stdout.split()) == 20

@@ -150,3 +150,16 @@ def test_what_is_acknowledged_while_the_disk_is_full_is_neither_lost_nor_sent_tw
         send(producer, topic, range(11, 12))
     assert found(kafka, topic) == [*range(10), 11]
     assert caplog.text.count("stay parked") == 1  # not at every look
+
+
+def test_what_fits_an_almost_full_disk_is_parked(small_disk: SmallDisk) -> None:
+    with Producer(NOBODY, giving_up=Park(small_disk.place), audit=False) as producer:
+        deliveries = send(producer, "orders", range(3_000))
+        with pytest.raises(SpoolFull, match="records were not delivered"):
+            producer.flush(60)
+        parked = [delivery for delivery in deliveries if delivery.parked]
+        assert len(parked) * 5_000 > 2_000_000  # more than half of the disk, a log beside it
+        assert all(isinstance(d.error, SpoolFull) for d in deliveries if not d.parked)
+    spool = Spool(small_disk.place, bytes_max=1 << 30)
+    assert spool.count == len(parked)
+    spool.close()

@@ -81,7 +81,7 @@ class Poller:
             metrics,
             every_s=options.commit_every_s,
             every_records=options.commit_every_records,
-            refused=lambda error: self._fail(error_from(error)),
+            refused=lambda error: self._fail(error_from(error, reading=True)),
         )
         self.assignment = Assignment(
             self._consumer,
@@ -280,7 +280,7 @@ class Poller:
             KafkaError._MAX_POLL_EXCEEDED,
         )
         if error.fatal() or (kind_of(code) is Kind.PERMANENT and not mends_itself):
-            self._fail(error_from(error))
+            self._fail(error_from(error, reading=True))
         elif (error.code(), topic) not in self._told:
             self._told.add((error.code(), topic))
             logger.warning("%s%s; going on", f"{topic}: " if topic else "", error.str())

@@ -1,6 +1,8 @@
 """Sending: every record is acknowledged, parked, or an error that somebody is told.
 
 producer.py   what applications use; delivery.py: what `send` gives back
+preparing.py  checking.py  handing_over.py  a record on its way to librdkafka, step by step
+standing.py   whether a producer can still be used; processes.py: when its process ends or forks
 giving_up.py  what becomes of a record that is given up: a decision; failing.py carries it out
 spool.py      records on disk, in order; parking.py: to disk and back
 serving.py    the one thread behind a producer; deliveries.py: its accounts

@@ -15,6 +15,17 @@ _PARTITION_MAX = (1 << 31) - 1
 _TIMESTAMP_MS_MAX = (1 << 63) - 1
 
 
+def check_settings(settings: object) -> None:
+    """Raises BadInput unless they are a mapping."""
+    if isinstance(settings, Mapping):
+        return
+    given = settings if isinstance(settings, str) else "localhost:9092"
+    raise BadInput(
+        f"a producer takes its settings as a mapping, and was given {settings!r:.60}",
+        hint=f'Producer({{"bootstrap.servers": "{given}"}})',
+    )
+
+
 def check_options(
     topic: object,
     partition: object,

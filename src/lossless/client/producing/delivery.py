@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lossless.client.errors import ClientError, NotDelivered
 from lossless.client.producing.callbacks import called_well
+from lossless.client.producing.checking import check_time
+from lossless.client.producing.standing import is_held_here
 from lossless.client.record import Headers, Record
 
 if TYPE_CHECKING:
@@ -26,16 +28,21 @@ if TYPE_CHECKING:
 
     from lossless.client.producing.deliveries import Deliveries
 
-_adding = threading.Lock()  # one for all: callbacks are added rarely, and in no time
+_adding = threading.RLock()  # one for all: callbacks are added rarely, and in no time
 
 
 def _renew_lock() -> None:
     """In a forked child: the thread that held it, if any, has stayed with the parent."""
     global _adding
-    _adding = threading.Lock()
+    _adding = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_renew_lock)
+
+
+def is_adding_here() -> bool:
+    """Whether a signal handler asks that interrupted its thread in adding a callback."""
+    return is_held_here(_adding)
 
 
 class Acknowledged(NamedTuple):
@@ -88,6 +95,7 @@ class Delivery:
 
         What is parked is waited for as well: until it has been sent again and acknowledged.
         """
+        check_time("result", "timeout_s", timeout_s)
         if self.outcome is None:
             self.deliveries.check_may_wait("result()")
             waiting = threading.Event()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from lossless.client.classification import error_from
+from lossless.client.classification import UNREACHABLE, error_from
+from lossless.client.connecting import Connections
 from lossless.client.errors import ClientError, Kind, SpoolFull
 from lossless.client.metrics import ProducerMetrics
 from lossless.client.producing.callbacks import called_well
@@ -42,6 +43,7 @@ class Failing:
         deliveries: Deliveries,
         metrics: ProducerMetrics,
         parking: Parking | None,
+        connections: Connections,
         *,
         headers_of: Function[[Delivery], Headers],
         transactional: bool,
@@ -51,6 +53,7 @@ class Failing:
         self._deliveries = deliveries
         self._metrics = metrics
         self._parking = parking
+        self._connections = connections
         self._headers_of = headers_of
         self._is_transactional = transactional
         self._is_ending = False
@@ -67,7 +70,8 @@ class Failing:
             partition=delivery.partition,
             timestamp_ms=_timestamp_ms(message),
         )
-        error = error_from(failed, record)
+        explanation = self._connections.explanation() if failed.code() in UNREACHABLE else None
+        error = error_from(failed, record, explanation)
         self.give_up(delivery, record, error)
         return error
 

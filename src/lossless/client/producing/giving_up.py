@@ -20,6 +20,7 @@ from pathlib import Path
 from lossless.client import headers
 from lossless.client.errors import ClientError
 from lossless.client.record import Record
+from lossless.errors import BadInput
 
 GIBIBYTE = 1 << 30
 
@@ -38,6 +39,13 @@ class Callback:
 class Park:
     folder: Path | str
     bytes_max: int = GIBIBYTE
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.bytes_max, int) or self.bytes_max < 1:
+            raise BadInput(
+                f"Park: bytes_max = {self.bytes_max!r} leaves no room for any record",
+                hint="give a positive number of bytes; 1 GiB is the default",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka import Producer as Client
 
 from lossless.acknowledged import AcknowledgedCounter
+from lossless.client.connecting import Connections, check_files
 from lossless.client.producing.giving_up import GivingUp, Raise
 from lossless.client.producing.reporting import Reporting
 from lossless.client.producing.settings import ProducerSettings, chained
@@ -36,13 +37,18 @@ def check_policy(settings: ProducerSettings, policy: GivingUp) -> None:
 
 
 def make_client(
-    settings: ProducerSettings, *, parks: bool, on_statistics: Callable[[str], None]
+    settings: ProducerSettings,
+    connections: Connections,
+    *,
+    parks: bool,
+    on_statistics: Callable[[str], None],
 ) -> Client:
     given = settings.for_records(ourselves_timed=parks)
+    given["logger"] = connections
     given["stats_cb"] = chained(on_statistics, given.get("stats_cb"))
     for name in {"error_cb", "throttle_cb"} & given.keys():
         given[name] = chained(lambda _: None, given[name])
-    given.setdefault("logger", logger)
+    check_files(given)
     try:
         return Client(given)
     except (KafkaException, TypeError, ValueError) as error:
@@ -59,7 +65,9 @@ def make_reporting(
     is_transactional = settings.transactional_id is not None
     if is_transactional:
         # What is reported must not be a part of a transaction.
-        client = Client({**others, "acks": "all", "enable.idempotence": True, "logger": logger})
+        client = Client(
+            {**others, "acks": "all", "enable.idempotence": True, "logger": Connections(logger)}
+        )
     return Reporting(counter, client, others, polls=is_transactional)
 
 

@@ -66,7 +66,7 @@ class Parking:
         *,
         timeout_s: float,
     ) -> None:
-        self.gate = threading.Lock()
+        self.gate = threading.RLock()
         self._spool = spool
         self._client = client
         self._deliveries = deliveries
@@ -191,16 +191,24 @@ class Parking:
 
     def _commit(self) -> None:
         added = list(itertools.islice(self._uncommitted, len(self._uncommitted)))
-        if not added:
-            return
-        try:
-            self._spool.add([row for row, _ in added])
-        except sqlite3.Error as error:
-            self._cannot_park(added, error)
-            return
-        for _ in added:
-            self._uncommitted.popleft()
+        size = len(added)
+        while added:
+            part = added[:size]
+            try:
+                self._spool.add([row for row, _ in part])
+            except sqlite3.Error as error:  # on a disk that is almost full less may still fit
+                made_room = self._spool.shrink()
+                if size == 1 and not made_room:
+                    self._cannot_park(*part[0], error)
+                    del added[0]
+                size = max(1, size // 2)
+                continue
+            self._is_parked(part)
+            del added[: len(part)]
+
+    def _is_parked(self, added: list[tuple[Parked, Delivery]]) -> None:
         for row, delivery in added:
+            self._uncommitted.popleft()
             self._waiting[row.place] = delivery
             delivery.parked = True
             if row.place <= self._cursor:  # threads that send at once, or holding: go back for it
@@ -208,18 +216,17 @@ class Parking:
             if delivery.is_watched:
                 self._deliveries.watched[delivery.number] = delivery
 
-    def _cannot_park(self, added: list[tuple[Parked, Delivery]], error: sqlite3.Error) -> None:
-        for row, delivery in added:
-            self._uncommitted.popleft()
-            self._free([row])
-            self._metrics.failed += 1
-            full = SpoolFull(
-                f"{row.record}: it could not be parked in {self._spool.folder}: {error}",
-                hint="look whether the disk is full",
-                record=row.record,
-            )
-            full.__cause__ = error
-            self._deliveries.failed(delivery, full)
+    def _cannot_park(self, row: Parked, delivery: Delivery, error: sqlite3.Error) -> None:
+        self._uncommitted.popleft()
+        self._free([row])
+        self._metrics.failed += 1
+        full = SpoolFull(
+            f"{row.record}: it could not be parked in {self._spool.folder}: {error}",
+            hint="look whether the disk is full",
+            record=row.record,
+        )
+        full.__cause__ = error
+        self._deliveries.failed(delivery, full)
 
     # Sending again
 

@@ -29,11 +29,12 @@ from confluent_kafka import KafkaException
 
 from lossless.client import headers as names
 from lossless.client.classification import error_from
+from lossless.client.connecting import Connections
 from lossless.client.errors import ClientError, ClientFailed, Kind, NotDelivered
 from lossless.client.metrics import ProducerMetrics
-from lossless.client.producing.checking import check_time
+from lossless.client.producing.checking import check_settings, check_time
 from lossless.client.producing.deliveries import Deliveries
-from lossless.client.producing.delivery import Delivery
+from lossless.client.producing.delivery import Delivery, is_adding_here
 from lossless.client.producing.failing import Failing
 from lossless.client.producing.giving_up import GivingUp, Park, Raise
 from lossless.client.producing.handing_over import HandingOver
@@ -46,7 +47,7 @@ from lossless.client.producing.serving import Serving
 from lossless.client.producing.settings import producer_settings
 from lossless.client.producing.settling import Settling
 from lossless.client.producing.spool import Spool
-from lossless.client.producing.standing import LAST_WORDS_S, Standing
+from lossless.client.producing.standing import LAST_WORDS_S, Standing, is_held_here
 from lossless.client.producing.transacting import Transactions
 from lossless.client.producing.transaction import HasOffsets, Transaction
 from lossless.contract.load import load_contract
@@ -91,6 +92,9 @@ class Producer:
         audit: bool = True,
         metrics: ProducerMetrics | None = None,
     ) -> None:
+        check_settings(settings)
+        check_time("producer", "pause_max_s", pause_max_s)
+        check_time("producer", "buffer_wait_s", buffer_wait_s)
         refuse(producer_contradictions(settings), where="producer")
         self._settings = producer_settings(settings, pause_max_s=pause_max_s)
         self._giving_up: GivingUp = giving_up or Raise()
@@ -100,7 +104,8 @@ class Producer:
         self._closing = threading.RLock()  # a signal handler may close what its thread closes
         self._closes = itertools.count()
         self._is_ended = False
-        self._counting = threading.Lock()  # of what was acknowledged, by one thread at a time
+        self._counting = threading.RLock()  # of what was acknowledged, by one thread at a time
+        self._close_by: float | None = None  # closing was asked for in the middle of sending
         self._standing = Standing(
             timeout_s=self._settings.delivery_timeout_s,
             on_refused=self._on_refused,
@@ -124,15 +129,21 @@ class Producer:
         self._is_careful = self._is_transactional or isinstance(self._giving_up, Park)
         self._is_plain = not (self._is_careful or self._preparing.serializes)
 
-        parks = isinstance(self._giving_up, Park)
         spool = (
             Spool(self._giving_up.folder, bytes_max=self._giving_up.bytes_max)
             if isinstance(self._giving_up, Park)
             else None
         )
+        given_logger: Any = self._settings.librdkafka.get("logger")
+        self._connections = Connections(
+            logger if given_logger is None else given_logger, self._settings.librdkafka
+        )
         try:
             self._client = make_client(
-                self._settings, parks=parks, on_statistics=self._on_statistics
+                self._settings,
+                self._connections,
+                parks=self.parks,
+                on_statistics=self._on_statistics,
             )
         except BaseException:
             if spool is not None:
@@ -158,6 +169,7 @@ class Producer:
             self._deliveries,
             self.metrics,
             self._parking,
+            self._connections,
             headers_of=self._preparing.headers_of,
             transactional=self._is_transactional,
         )
@@ -285,25 +297,40 @@ class Producer:
         self, topic: str, value: object, key: object, **options: Unpack[SendOptions]
     ) -> Delivery:
         """What `send` does, for any record."""
-        delivery, sent, by = self._preparing.prepare(topic, value, key, **options)
-        timestamp_ms = options.get("timestamp_ms") or 0
-        if self._is_careful:
-            record = self._preparing.record(delivery, topic, sent, by, timestamp_ms)
-            self._handing_over.send(delivery, record)
-            return delivery
-        number, partition = delivery.number, delivery.partition
-        headers = [*self._preparing.headers_of(delivery)]
-        self._outstanding[number] = delivery
-        place = -1 if partition is None else partition
         try:
-            self._produce(topic, sent, by, place, delivery, None, timestamp_ms, headers)
-        except Exception as raised:
-            del self._outstanding[number]
-            record = self._preparing.record(delivery, topic, sent, by, timestamp_ms)
-            self._handing_over.send(delivery, record, raised)
-        if not number % HEARD_EVERY:
+            delivery, sent, by = self._preparing.prepare(topic, value, key, **options)
+            self._send_prepared(delivery, topic, sent, by, options.get("timestamp_ms") or 0)
+        except Exception:
+            self._close_if_asked()
+            raise
+        if not self._is_careful and not delivery.number % HEARD_EVERY:
             self._hear()
+        self._close_if_asked()
         return delivery
+
+    def _send_prepared(
+        self,
+        delivery: Delivery,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp_ms: int,
+    ) -> None:
+        number, partition = delivery.number, delivery.partition
+        raised: Exception | None = None
+        if not self._is_careful:
+            headers = [*self._preparing.headers_of(delivery)]
+            self._outstanding[number] = delivery
+            place = -1 if partition is None else partition
+            try:
+                self._produce(topic, value, key, place, delivery, None, timestamp_ms, headers)
+            except Exception as error:
+                del self._outstanding[number]
+                raised = error
+            else:
+                return
+        record = self._preparing.record(delivery, topic, value, key, timestamp_ms)
+        self._handing_over.send(delivery, record, raised)
 
     def _hear(self) -> None:
         """Serves librdkafka's answers from the thread that sends (see serving.py)."""
@@ -323,6 +350,13 @@ class Producer:
                 self._count()
             finally:
                 self._counting.release()
+        self._close_if_asked()
+
+    @property
+    def parks(self) -> bool:
+        """Whether records wait on disk while the cluster is unreachable. Their deliveries are then
+        neither acknowledged nor failed for as long as that lasts."""
+        return isinstance(self._giving_up, Park)
 
     # Waiting
 
@@ -363,6 +397,10 @@ class Producer:
         self._standing.check_may_wait("close()")
         wait_s = self._standing.patience_s() if timeout_s is None else timeout_s
         self._settling.hurry(time.monotonic() + wait_s)
+        if self._is_sending_here():
+            self._close_by = time.monotonic() + wait_s
+            self._standing.close()
+            return
         with self._closing:
             if next(self._closes):
                 return
@@ -396,6 +434,19 @@ class Producer:
             self.close(None if isinstance(error, Exception) else LAST_WORDS_S)
         except Exception as also:
             logger.error("while the producer was closed because of %r: %s", error, also)
+
+    def _is_sending_here(self) -> bool:
+        """Whether a signal handler calls, and the send that it interrupted holds a lock: closing
+        would wait for threads that wait for that lock."""
+        gate = None if self._parking is None else self._parking.gate
+        held = gate is not None and is_held_here(gate)
+        return held or is_held_here(self._counting) or is_adding_here()
+
+    def _close_if_asked(self) -> None:
+        close_by = self._close_by
+        if close_by is not None:
+            self._close_by = None
+            self.close(max(0.0, close_by - time.monotonic()))
 
     def _log_unnoticed(self, error: BaseException) -> None:
         try:
@@ -471,6 +522,7 @@ class Producer:
             acknowledged, self._deliveries.acknowledged = self._deliveries.acknowledged, []
         if acknowledged:
             self.metrics.acknowledged += len(acknowledged)
+            self._connections.made()
             if self._reporting is not None:
                 self._reporting.count(acknowledged)
 
@@ -516,6 +568,8 @@ class Producer:
 
     def _on_statistics(self, statistics: str) -> None:
         brokers = json.loads(statistics)["brokers"].values()
+        if any(broker["state"] == "UP" for broker in brokers):
+            self._connections.made()
         self.metrics.retried = sum(broker["txretries"] for broker in brokers)
 
     # Of the process

@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from lossless.acknowledged import AUDIT_TOPIC, AcknowledgedCount, AcknowledgedCounter
 from lossless.client.classification import kind_of
+from lossless.client.connecting import Connections
 from lossless.client.errors import Kind
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ class Reporting:
 
     def _ask(self, topic: str) -> None:
         if self._admin is None:
-            self._admin = AdminClient(dict(self._admin_settings), logger=logger)
+            self._admin = AdminClient(dict(self._admin_settings), logger=Connections(logger))
         topics = [topic]
         if not self._has_topic and AUDIT_TOPIC not in self._asked and self._made is None:
             topics.append(AUDIT_TOPIC)

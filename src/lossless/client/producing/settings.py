@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lossless.client.producing.callbacks import called_well
-from lossless.contract.librdkafka import librdkafka_settings
+from lossless.contract.librdkafka import librdkafka_settings, without_effect
 from lossless.errors import BadInput
 
 logger = logging.getLogger("lossless.client.producer")
@@ -23,6 +23,8 @@ logger = logging.getLogger("lossless.client.producer")
 DELIVERY_TIMEOUT_S_MIN = 120.0  # Java's default, and less than librdkafka's
 PAUSES_PER_TIMEOUT = 4
 STATISTICS_INTERVAL_MS = 5_000
+
+MAX_BLOCK = "max.block.ms"
 
 # librdkafka has two names for these; the first is the one we use.
 _SYNONYMS: Mapping[str, str] = {
@@ -73,6 +75,13 @@ class ProducerSettings:
 
 def producer_settings(given: Mapping[str, object], *, pause_max_s: float) -> ProducerSettings:
     strings, objects = _split(given)
+    ignored = without_effect(strings)
+    if ignored:
+        logger.warning(
+            "these settings of the Java client have no effect here: %s%s",
+            ", ".join(ignored),
+            "; buffer_wait_s= says for how long send may block" if MAX_BLOCK in ignored else "",
+        )
     settings: dict[str, Any] = {}
     for name, value in librdkafka_settings(strings).items():
         settings[_SYNONYMS.get(name, name)] = value
@@ -121,10 +130,12 @@ def _split(given: Mapping[str, object]) -> tuple[dict[str, str], dict[str, objec
 
 
 def _number(name: str, value: str) -> int:
-    try:
-        return int(value)
-    except ValueError:
-        raise BadInput(f"{name} = {value} is not a number of milliseconds") from None
+    if not value.isdecimal():
+        raise BadInput(
+            f"{name} = {value} is not a number of milliseconds",
+            hint="give a whole number, 0 or more; 0 never gives a record up",
+        )
+    return int(value)
 
 
 def chained(ours: Callable[[Any], None], theirs: object) -> Callable[[Any], None]:

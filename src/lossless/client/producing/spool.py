@@ -125,6 +125,16 @@ class Spool:
         self.count += len(parked)
         self.bytes += sum(row.bytes for row in parked)
 
+    def shrink(self) -> bool:
+        """Empties the write-ahead log into the database; whether that freed room on the disk."""
+        log = self.folder / f"{FILE_NAME}-wal"
+        try:
+            before = log.stat().st_size
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            return log.stat().st_size < before
+        except (OSError, sqlite3.Error):
+            return False
+
     def after(self, place: int, limit: int) -> list[Parked]:
         """The next rows, in order."""
         rows = self._database.execute(

@@ -18,6 +18,11 @@ logger = logging.getLogger("lossless.client.producer")
 LAST_WORDS_S = 5.0  # for what must be said after the deadline of `close`: what was not delivered
 
 
+def is_held_here(lock: threading.RLock) -> bool:
+    """Whether the current thread holds it. Conditions of the standard library ask the same way."""
+    return bool(lock._is_owned())  # type: ignore[attr-defined]
+
+
 class Standing:
     """Read and changed by any thread."""
 

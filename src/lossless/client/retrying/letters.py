@@ -54,6 +54,11 @@ class DeadLetter:
     stack_trace: str | None = field(default=None, repr=False)
 
     @property
+    def is_letter(self) -> bool:
+        """Whether it has the headers of any family: another record says nothing about a failure."""
+        return self.family != "none"
+
+    @property
     def place(self) -> str:
         return f"{self.topic}-{self.partition}@{self.offset}"
 

@@ -39,7 +39,13 @@ class ReplayReport:
     others: int = 0  # were not asked for
     deleted: int = 0  # offsets that retention took before anybody sent them back
     unknown: list[str] = field(default_factory=list)  # places of letters that cannot go back
+    strangers: int = 0  # records without the headers of a dead letter
     more: bool = False  # the limit was reached
+
+    @property
+    def has_letters(self) -> bool:
+        """Whether any of the records that were read is a dead letter."""
+        return bool(self.matched or self.before or self.others or self.unknown)
 
 
 def group_of(topic: str) -> str:
@@ -120,6 +126,8 @@ class _Replay:
         self._read_up_to[found.partition] = offset + 1
         if offset in self._replayed[found.partition]:
             report.before += 1
+        elif not found.is_letter:
+            report.strangers += 1
         elif not self._wanted.matches(found):
             report.others += 1
         elif found.original_topic is None or not found.has_record:
