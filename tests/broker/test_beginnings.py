@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lossless.broker.connection import Connection
 from lossless.broker.server import BEGINNING_BYTES_MAX, Server
+from lossless.broker.unsent import Unsent
 from lossless.wire.codec import request_class
 from lossless.wire.frames import Header, header_of, request
 from lossless.wire.versions import APIS, BROKER, FETCH, PRODUCE
@@ -45,6 +46,7 @@ class _Served:
             take={PRODUCE: self._take, FETCH: self._take},
             frame_bytes_max=100_000,
             idle_ms_max=-1,
+            unsent=Unsent(),
         )
         self.transport = _Transport()
         self.connection = Connection(self.server)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from lossless.broker.connection import Connection
 from lossless.broker.links import Wire
+from lossless.broker.unsent import Unsent
 from lossless.wire.outgoing import Outgoing
 
 
@@ -121,6 +122,7 @@ class _Hears:
 
     def __init__(self) -> None:
         self.heard: list[bytes] = []
+        self.unsent = Unsent()
 
     def on_open(self, connection: Connection) -> None:
         pass
@@ -181,6 +183,7 @@ def test_a_frame_of_no_length_or_of_too_much_ends_the_connection(length: int) ->
 class _AnswersAndCloses:
     name = "a test"
     frame_bytes_max = 1000
+    unsent = Unsent()
 
     def on_open(self, connection: Connection) -> None:
         pass

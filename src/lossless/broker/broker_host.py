@@ -20,6 +20,7 @@ from lossless.broker.security.gate import Gate
 from lossless.broker.security.listeners import NodeSecurity
 from lossless.broker.security.login import opener
 from lossless.broker.server import Server, Unanswerable
+from lossless.broker.unsent import Unsent
 from lossless.core.broker import Broker, BrokerConfig
 from lossless.core.dynamic_settings import settings_now
 from lossless.core.messages import Endpoint, Error, TopicPartition
@@ -106,6 +107,7 @@ class BrokerHost:
             on_failure=on_failure,
         )
         self.leaders = Leaders(lambda: self.image, self.endpoints)
+        unsent = Unsent()
         fetching = Fetching(
             self,
             clock,
@@ -115,6 +117,7 @@ class BrokerHost:
             by_rack=(settings.replication.replica_selector_class or "").endswith(
                 "RackAwareReplicaSelector"
             ),
+            unsent=unsent,
         )
         producing = Producing(self)
         served = served_by_a_broker(self)
@@ -131,6 +134,7 @@ class BrokerHost:
                 take={PRODUCE: producing.take, FETCH: fetching.take, **forwarded},
                 frame_bytes_max=settings.network.socket_request_max_bytes,
                 idle_ms_max=settings.network.connections_max_idle_ms,
+                unsent=unsent,
                 gate=self._gate(name),
                 tls=security.listeners[name].tls,
             )

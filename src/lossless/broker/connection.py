@@ -11,6 +11,7 @@ Memory is bounded by what a client has really sent, and by what it really reads:
 - Whoever has asked enough, or does not take the answers, is not looked at any more: what has come
   stays where it is, and when more comes, nothing more is read. A client that behaves never notices,
   and reading is not stopped and started for every request.
+- What waits on all connections together is bounded too (unsent.py).
 - Some requests are heavy: their answers may be large, all of them at once (Fetch). Behind one of
   them nothing is looked at until it is answered. Kafka does so with every request.
 """
@@ -23,6 +24,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
+from lossless.broker.unsent import Unsent
 from lossless.log.batch import Data
 from lossless.wire.frames import LENGTH
 
@@ -58,6 +60,7 @@ class Listening(Protocol):
 
     name: str
     frame_bytes_max: int
+    unsent: Unsent
 
     def on_open(self, connection: Connection, /) -> None: ...
 
@@ -101,6 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         "_shared",
         "_slots",
         "_transport",
+        "_unsent",
         "amend",
         "begun",
         "client_id",
@@ -113,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, listening: Listening) -> None:
         self._listening = listening
         self._on_frame = listening.on_frame
+        self._unsent = listening.unsent
         self._loop = asyncio.get_running_loop()
         self._shared = shared_buffer()
         self._transport: asyncio.Transport | None = None
@@ -148,6 +153,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, _error: BaseException | None) -> None:
         self._forget()
+        self._unsent.discard(self)
         self._transport = None
         self._listening.on_close(self)
 
@@ -180,9 +186,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._is_choked = True
+        self._unsent.add(self)
 
     def resume_writing(self) -> None:
         self._is_choked = False
+        self._unsent.discard(self)
         self._flush()
 
     # Frames
@@ -303,6 +311,10 @@ class Connection(asyncio.BufferedProtocol):
             return None
         shown: Mapping[str, Any] | None = self._transport.get_extra_info("peercert")
         return shown
+
+    def unsent_bytes(self) -> int:
+        """How much of its answers the client has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def descriptor(self) -> int:
         held = self._transport.get_extra_info("socket") if self._transport is not None else None

@@ -12,6 +12,7 @@ from lossless.broker.host import Clock, Failure, Host
 from lossless.broker.links import Address
 from lossless.broker.peers import Peers, names_of
 from lossless.broker.server import Server, encoded, filling
+from lossless.broker.unsent import Unsent
 from lossless.core.controller_node import ControllerConfig, ControllerNode
 from lossless.core.messages import Error
 from lossless.core.metadata import Image
@@ -105,6 +106,7 @@ class ControllerHost:
             },
             frame_bytes_max=settings.network.socket_request_max_bytes,
             idle_ms_max=settings.network.connections_max_idle_ms,
+            unsent=Unsent(),
         )
 
     async def start(self) -> None:

@@ -11,6 +11,7 @@ from lossless.broker.fetch_sessions import NO_SESSION, FetchSessions, Opened
 from lossless.broker.host import Clock, Host
 from lossless.broker.leaders import Leaders
 from lossless.broker.server import encoded
+from lossless.broker.unsent import Unsent
 from lossless.core.messages import CONSUMER, Error, FetchAnswer, Fetched, TopicPartition
 from lossless.core.metadata import Image
 from lossless.core.replica import Replica, Role
@@ -42,17 +43,20 @@ class Fetching:
         sessions_max: int,
         bytes_max: int,
         by_rack: bool,
+        unsent: Unsent,
     ) -> None:
         self._broker = broker
         self._clock = clock
         self._sessions = FetchSessions(sessions_max, draw)
         self._bytes_max = bytes_max
         self._by_rack = by_rack
+        self._unsent = unsent
 
     def take(self, connection: Connection, header: Header, _entity: Any, frame: bytes) -> None:
         version, at = header.version, header.message_at
         names = self._broker.image.topic_names
-        plain = fetch.read_plain(frame, at, version, names, self._bytes_max)
+        bytes_max = self._unsent.fetch_bytes(self._bytes_max)
+        plain = fetch.read_plain(frame, at, version, names, bytes_max)
         if plain is not None:
             request, topic_ids = plain
             token = partial(
@@ -79,8 +83,8 @@ class Fetching:
         if opened.is_incremental and opened.session is not None:
             asked = [self._renamed(one) for one in opened.session.partitions.values()]
         request = fetch.understood(message, [one.partition for one in asked if one.name])
-        if request.bytes_max > self._bytes_max:
-            request = request._replace(bytes_max=self._bytes_max)
+        if request.bytes_max > bytes_max:
+            request = request._replace(bytes_max=bytes_max)
         settled = self._settled(asked, message)
         if settled:
             partitions = [

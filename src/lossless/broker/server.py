@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from lossless.broker.connection import Connection, Slot
+from lossless.broker.unsent import Unsent
 from lossless.core.messages import Error
 from lossless.log.batch import new
 from lossless.wire import api_versions
@@ -86,6 +87,7 @@ class Server:
         take: Mapping[int, Take],
         frame_bytes_max: int,
         idle_ms_max: int,
+        unsent: Unsent,
         gate: Gate | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -95,6 +97,7 @@ class Server:
         self._serve = serve
         self._take = take
         self.frame_bytes_max = frame_bytes_max
+        self.unsent = unsent
         self._idle_s_max = idle_ms_max / 1000  # below zero: for ever
         self._gate = gate
         self._tls = tls

@@ -150,6 +150,21 @@ def test_whoever_does_not_read_its_answers_is_not_read_any_more(
 
 
 @pytest.mark.usefixtures("large_topic")
+def test_many_clients_that_do_not_read_take_no_more_memory_than_a_few(victim: Victim) -> None:
+    before = victim.process.memory_info().rss
+    with contextlib.ExitStack() as held:
+        for _ in range(20):
+            client = held.enter_context(victim.client())
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.send(_fetch(1 << 30))
+            # The answer has begun: what is left of it waits at the broker.
+            assert client.received(4) is not None
+        grown = victim.process.memory_info().rss - before
+        assert grown < 200 << 20, f"{grown >> 20} MB"
+        victim.assert_unharmed()
+
+
+@pytest.mark.usefixtures("large_topic")
 def test_a_slow_reader_gets_everything_in_the_end(victim: Victim) -> None:
     count = 10
     with victim.client() as client:
