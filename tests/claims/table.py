@@ -8,8 +8,11 @@ from pathlib import Path
 
 from claim import CLAIMS, Claim
 
+from lossless.simulator.scenario import Scenario, load
+
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "claims.md"
+SCENARIOS = HERE.parent / "scenarios"
 
 # Every claim that is to be shown on live clusters.
 LIVE = (
@@ -44,6 +47,19 @@ _LEFT_OUT = """\
 """
 
 
+_SIMULATED = """\
+
+## What is shown in the simulator
+
+Each row is a scenario that `lossless prove` runs, with what its run printed: first with the rule or
+setting of the claim on, then with it off. Tests run every scenario and compare. A quantity that a
+claim is about is an expectation, which must hold in the first column and fail in the second.
+"""
+
+
+_VERDICTS = ("INVALID", "UNREFUTED", "UNKNOWN", "VALID")
+
+
 def stated() -> list[Claim]:
     """In the order of the list above; a test of several claims stands at the first of them."""
     for file in sorted(HERE.glob("test_*_claims.py")):
@@ -52,7 +68,39 @@ def stated() -> list[Claim]:
 
 
 def render() -> str:
-    return "\n".join([_INTRODUCTION, *_rows(), _LEFT_OUT.rstrip("\n"), ""])
+    rows = [_INTRODUCTION, *_rows(), _LEFT_OUT.rstrip("\n"), _SIMULATED, *_simulated_rows(), ""]
+    return "\n".join(rows)
+
+
+def _simulated_rows() -> Iterator[str]:
+    yield "| claim | what is shown | with its rule or setting on | with it off |"
+    yield "|---|---|---|---|"
+    for file in sorted(SCENARIOS.glob("*.txt")):
+        scenario = load(file)
+        on, off = _on_and_off(scenario)
+        link = f"[{scenario.title}](../tests/scenarios/{file.name})"
+        yield f"| {', '.join(scenario.claims)} | {link} | {'<br>'.join(on)} | {'<br>'.join(off)} |"
+
+
+def _on_and_off(scenario: Scenario) -> tuple[list[str], list[str]]:
+    """What the run of a scenario printed about its verdicts and expectations."""
+    lines = scenario.expected.splitlines()
+    verdict = next((line for line in lines if line.startswith(_VERDICTS)), "")
+    if scenario.expectations:
+        on = [line for line in lines if line.startswith("expect ")]
+        off = [line.strip() for line in lines if line.startswith("  expect ")]
+        return on, [f"{scenario.without_text}:", *off]
+    if scenario.exhaust is not None:
+        on = [line for line in lines if line.startswith("with all rules: ")]
+        off = [line for line in lines if line.startswith("without ")]
+        return on, off or ["no rule to switch off"]
+    if scenario.right is not None:
+        return [line for line in lines if line.startswith("with ")][-1:], [_briefly(verdict)]
+    return [_briefly(verdict)], ["no rule to switch off"]
+
+
+def _briefly(verdict: str) -> str:
+    return verdict.partition(" (schedule")[0]
 
 
 def _rows() -> Iterator[str]:

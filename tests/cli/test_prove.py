@@ -36,6 +36,64 @@ def test_a_promise_that_is_not_refuted_ends_with_0_and_says_how_far_it_was_looke
     assert "seeds 1 to 5" in result.stdout
 
 
+def test_without_arguments_the_recommended_settings_and_faults_are_explored_and_hold() -> None:
+    result = _run("prove", "--seeds", "20")
+    assert result.exit_code == 0
+    assert "UNREFUTED: none of lost, " in result.stdout
+    told = " ".join(result.stdout.split())
+    assert "settings brokers=3 controllers=3 rf=3 min-isr=2 unclean=false" in told
+    assert "faults broker-crash=1, leader-crash=1, rolling-restart=1" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (
+            ("--set", "producers=0", "--set", "consumers=0"),
+            "lost, unseen had no opportunity, because no record was acknowledged",
+        ),
+        (
+            ("--set", "consumers=0"),
+            "unseen, precommitted read had no opportunity, because no record was read",
+        ),
+        (("--faults", "none"), "reordered, stuck had no opportunity, because no fault took effect"),
+        (("--look-for", "aborted read"), "because no transaction was aborted"),
+        (("--look-for", "OneOwner"), "because no group shared out its partitions"),
+    ],
+)
+def test_a_run_that_could_not_have_failed_is_unknown_with_exit_code_3(
+    arguments: tuple[str, ...], why: str
+) -> None:
+    result = _run("prove", *arguments, "--seeds", "5")
+    assert result.exit_code == 3
+    assert "UNREFUTED" not in result.stdout
+    assert why in result.stdout
+
+
+def test_what_was_exercised_is_printed_as_text_and_as_json() -> None:
+    arguments = ("prove", "--faults", "leader-crash,late-messages=400", "--seeds", "5")
+    rows = {
+        line.split()[0]: line for line in _run(*arguments).stdout.splitlines() if line[:2] == "  "
+    }
+    assert "60 attempted" in rows["records"] or "100 attempted" in rows["records"]
+    assert "leader-crash " in rows["took"]
+    assert " clean, " in rows["elections"]
+    told = json.loads(_run(*arguments, "--format", "json").stdout)
+    assert told["seeds"] == [1, 5]
+    assert told["settings"]["faults"] == "leader-crash=1,late-messages=400"
+    assert told["exercised"]["attempted"] == 100
+    assert told["exercised"]["faults"]["leader-crash"] > 0
+    assert told["simulated_hours"] > 0
+
+
+def test_a_counterexample_beyond_the_budget_names_it_and_what_else_occurred() -> None:
+    result = _run("prove", "--faults", "power-loss-everywhere", "--look-for", "lost")
+    assert result.exit_code == 1
+    beyond = "beyond the budget: power-loss-everywhere, 1 at a time: these settings survive none"
+    assert beyond in result.stdout
+    assert "not looked for" in result.stdout
+
+
 @pytest.mark.full
 def test_what_does_not_settle_cannot_be_told_by_who_looks_for_something_else() -> None:
     arguments = ("--set", "off=empty_epochs_forgotten", "--set", "faults-max=6", "--seed", "74")
@@ -57,7 +115,8 @@ def test_json_names_verdict_seed_settings_and_anomalies() -> None:
     assert result.exit_code == 1
     told = json.loads(result.stdout)
     assert told["verdict"] == "INVALID"
-    assert told["settings"]["producer"]["acks"] == 1
+    assert told["settings"]["acks"] == "1"
+    assert told["beyond_the_budget"]
     assert told["anomalies"][0]["kind"] == "lost"
     assert told["trace"]
 
@@ -100,6 +159,10 @@ def test_a_scenario_that_prints_something_else_is_told_and_can_be_rewritten(tmp_
             ["--faults", "meteor"],
             "faults=meteor is not accepted; faults is none, or of broker-crash",
         ),
+        (
+            ["--faults", "broker-crash=0"],
+            "name=N is at most N at a time (1 to 9), late-messages=N at most N ms late (1 to 1200)",
+        ),
         (["--brokers", "3", "--rf", "5"], "rf=5 needs as many brokers, and there are 3"),
         (["--acks", "2"], "acks=2 is not accepted; acks is 0, 1, all"),
         (["--set", "acsk=1"], "there is no setting acsk"),
@@ -120,6 +183,10 @@ def test_a_scenario_that_prints_something_else_is_told_and_can_be_rewritten(tmp_
             "from-follower=true needs a follower; rf is 2 or more",
         ),
         (["--groups", "3"], "groups=3 needs as many consumers, and there are 2"),
+        (
+            ["--faults", "consumer-crash", "--set", "consumers=0"],
+            "faults=consumer-crash has nothing to strike with consumers=0",
+        ),
         (["--rewrite"], "--rewrite is for scenarios: name their files"),
         (["a.txt", "--acks", "1"], "--acks has no meaning for scenarios: their files say it"),
         (["--html", "nowhere/run.html"], "--html nowhere/run.html: there is no folder nowhere"),

@@ -17,7 +17,7 @@ from lossless.simulator.faults import EVERY_BROKER, Action, Timed
 from lossless.simulator.page import page
 from lossless.simulator.run import Plan, Result
 from lossless.simulator.schedule import Kind
-from lossless.simulator.settings import FAULTS, Settings
+from lossless.simulator.settings import UNLIMITED, Settings
 from lossless.simulator.trace import Moment, ReplicaView, Trace, start_ms, trace
 from lossless.simulator.world import Connection, Label
 from lossless.verifier.anomaly import Anomaly
@@ -131,7 +131,7 @@ def data_of(text: str) -> Any:
 
 @pytest.fixture(scope="module")
 def real() -> Trace:
-    settings = replace(Settings(faults=FAULTS, unclean=True), producers=1, consumers=1)
+    settings = replace(Settings(faults=UNLIMITED, unclean=True), producers=1, consumers=1)
     return trace(settings, 12, None)
 
 

@@ -15,18 +15,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from lossless.cli import options
 from lossless.cli.console import stderr, stdout
+from lossless.contract.faults import FaultKind
 from lossless.errors import EXIT_KEPT, BadInput
 from lossless.simulator.options import FAULT_NAMES, OPTIONS, changed, kinds_of, pairs_of
+from lossless.simulator.settings import LATE_MS_MAX, RECOMMENDED_FAULTS
 
 if TYPE_CHECKING:
     from lossless.simulator.exploring import Exploration
     from lossless.simulator.run import Result
     from lossless.simulator.settings import Settings
 
-PROMISED = (
-    "lost,unseen,unprocessed,duplicate,inconsistent offset,precommitted read,aborted read,"
-    "torn transaction,reordered,stuck"
-)
+PROMISED = "lost,unseen,unprocessed,duplicate,inconsistent offset,precommitted read,reordered,stuck"
+PROMISED_OF_TRANSACTIONS = "aborted read,torn transaction"
 _SHOWN = {
     "brokers": "How many brokers.",
     "rf": "Replication factor.",
@@ -64,7 +64,12 @@ def _setting_options(function: click.decorators.FC) -> click.decorators.FC:
 )
 @click.argument("scenarios", nargs=-1, type=click.Path(path_type=Path), metavar="[SCENARIO]...")
 @_setting_options
-@click.option("--faults", metavar="FAULT,...", help=f"Of {', '.join(FAULT_NAMES)}.")
+@click.option(
+    "--faults",
+    metavar="FAULT[=N],...",
+    help=f"Of {', '.join(FAULT_NAMES)}; N at a time (1), and late messages at most N ms late "
+    f"({LATE_MS_MAX}). By default {','.join(map(str, RECOMMENDED_FAULTS))}.",
+)
 @click.option(
     "--set",
     "more",
@@ -73,7 +78,10 @@ def _setting_options(function: click.decorators.FC) -> click.decorators.FC:
     help=f"Any other setting: {', '.join(name for name in OPTIONS if name not in _SHOWN)}.",
 )
 @click.option(
-    "--look-for", default=PROMISED, show_default=True, metavar="KIND,...", help="What is a failure."
+    "--look-for",
+    metavar="KIND,...",
+    help=f"What is a failure: {PROMISED}, and with transactions {PROMISED_OF_TRANSACTIONS}, unless "
+    "given.",
 )
 @click.option("--seeds", type=click.IntRange(1), default=500, show_default=True, metavar="N")
 @click.option("--seed", type=click.IntRange(1), metavar="N", help="One run, told step by step.")
@@ -91,7 +99,7 @@ def command(
     scenarios: tuple[Path, ...],
     faults: str | None,
     more: tuple[str, ...],
-    look_for: str,
+    look_for: str | None,
     seeds: int,
     seed: int | None,
     whole: bool,
@@ -121,12 +129,14 @@ def command(
         raise BadInput("--rewrite is for scenarios: name their files")
     if html_file is not None and not html_file.parent.is_dir():
         raise BadInput(f"--html {html_file}: there is no folder {html_file.parent}")
-    from lossless.simulator.settings import Settings
-
     pairs = [(name.replace("_", "-"), value) for name, value in given.items() if value is not None]
-    pairs += [("faults", faults or ",".join(FAULT_NAMES))]
+    pairs += [("faults", faults)] if faults is not None else []
     pairs += pairs_of(" ".join(more), "--set")
-    settings = changed(Settings(), pairs, "lossless prove")
+    settings = _settings(pairs)
+    if look_for is None:
+        look_for = PROMISED
+        if settings.is_transactional:
+            look_for += f",{PROMISED_OF_TRANSACTIONS}"
     wanted = kinds_of(look_for, "--look-for")
     given_source = click.get_current_context().get_parameter_source("seeds")
     if seed is not None and given_source is click.core.ParameterSource.COMMANDLINE:
@@ -139,7 +149,7 @@ def command(
         result = exploration.found
         if result is not None and seed is None and not whole:
             result = _smallest(result, wanted)
-        _tell(exploration, result, wanted, as_json=output_format == "json")
+        _tell(settings, exploration, result, wanted, as_json=output_format == "json")
         if html_file is not None:
             _write_page(result, html_file)
     sys.exit(exploration.verdict.exit_code)
@@ -174,6 +184,28 @@ def _repeating(seed: int) -> str:
     return shlex.join([*words, "--seed", str(seed)])
 
 
+def _settings(pairs: list[tuple[str, str]]) -> Settings:
+    """What `lossless init` recommends, where nothing else is given."""
+    from dataclasses import replace
+
+    from lossless.simulator.settings import RECOMMENDED
+
+    given = dict(pairs)
+    recommended = RECOMMENDED
+    if "faults" not in given:  # without clients of a kind there is nothing of it to strike
+        of_none = {
+            FaultKind.PRODUCER_CRASH: given.get("producers"),
+            FaultKind.CONSUMER_CRASH: given.get("consumers"),
+        }
+        faults = tuple(one for one in recommended.faults if of_none.get(one.kind) != "0")
+        recommended = replace(recommended, faults=faults)
+    if "idempotent" not in given and given.get("acks", "all") != "all":
+        # Recommended with acks=all, and refused by every client without.
+        producer = replace(recommended.producer, idempotent=None)
+        recommended = replace(recommended, producer=producer)
+    return changed(recommended, pairs, "lossless prove")
+
+
 def _refuse_settings_of_scenarios() -> None:
     """A scenario says itself what is simulated."""
     context = click.get_current_context()
@@ -192,11 +224,9 @@ def _explore(settings: Settings, seeds: int, wanted: tuple[str, ...]) -> Explora
 
 
 def _one(settings: Settings, seed: int, wanted: tuple[str, ...]) -> Exploration:
-    from lossless.simulator.exploring import Exploration, judged
-    from lossless.simulator.run import Run
+    from lossless.simulator.exploring import explore_one
 
-    result = Run(settings, seed).run()
-    return Exploration(1, len(result.steps), result, judged(result, wanted))
+    return explore_one(settings, seed, wanted)
 
 
 def _smallest(found: Result, wanted: tuple[str, ...]) -> Result:
@@ -212,18 +242,24 @@ def _smallest(found: Result, wanted: tuple[str, ...]) -> Result:
 
 
 def _tell(
-    exploration: Exploration, result: Result | None, wanted: tuple[str, ...], *, as_json: bool
+    settings: Settings,
+    exploration: Exploration,
+    result: Result | None,
+    wanted: tuple[str, ...],
+    *,
+    as_json: bool,
 ) -> None:
-    from lossless.simulator.telling import headline, told
+    from lossless.simulator.telling import account, headline, told
 
     if as_json:
-        stdout.print_json(json.dumps(told(exploration, result, wanted)))
+        stdout.print_json(json.dumps(told(settings, exploration, result, wanted)))
         return
     if result is not None:
         from lossless.simulator.trace import as_text, trace
 
         stdout.print(as_text(trace(result.settings, result.seed, result.plan)), markup=False)
     stdout.print(headline(exploration, result, wanted), markup=False)
+    stdout.print(account(settings, exploration, result, wanted), markup=False)
 
 
 def _write_page(result: Result | None, file: Path) -> None:

@@ -19,7 +19,8 @@ class FaultKind(StrEnum):
     BROKER_RESTART = "broker-restart"  # start again on the same port with the same data
     BROKER_STOP = "broker-stop"  # controlled shutdown
     ROLLING_RESTART = "rolling-restart"  # every broker in turn, each back in sync before the next
-    POWER_LOSS = "power-loss"  # everything written but not flushed is gone
+    POWER_LOSS = "power-loss"  # of one broker: everything written but not flushed is gone
+    POWER_LOSS_EVERYWHERE = "power-loss-everywhere"  # of all brokers and controllers at once
     NETWORK_PARTITION = (
         "network-partition"  # a broker from one other, or from all; not from clients
     )
@@ -27,6 +28,7 @@ class FaultKind(StrEnum):
     DISK_FULL = "disk-full"
     DISK_SLOW = "disk-slow"
     DISK_FAILURE = "disk-failure"  # writes and flushes fail, and what was not flushed is gone
+    LATE_MESSAGES = "late-messages"  # between any two processes; its number is milliseconds
     CLIENT_DISCONNECT = "client-disconnect"
     PRODUCER_CRASH = "producer-crash"
     CONSUMER_CRASH = "consumer-crash"

@@ -55,6 +55,7 @@ from lossless.log.memory import MemoryStore
 from lossless.log.rules import RULES, Rules
 from lossless.simulator.options import RULE_NAMES, pairs_of
 from lossless.simulator.stored import stored
+from lossless.verifier.verdict import Verdict
 
 PARTITION = TopicPartition("orders", 0)
 
@@ -374,12 +375,22 @@ class Exhausted(NamedTuple):
     states: int
     found: str | None
     path: tuple[Event, ...]  # to what was found
+    acknowledged: int = 0  # the most records in any state
+    elections: int = 0  # the most leaders after the first
+
+    @property
+    def verdict(self) -> Verdict:
+        """VALID needs a scope in which the invariant could have been broken."""
+        if self.found is not None:
+            return Verdict.INVALID
+        return Verdict.VALID if self.acknowledged and self.elections else Verdict.UNKNOWN
 
 
 def search(scope: Scope, states_max: int = 5_000_000) -> Exhausted:
     """Every reachable state, unless one is broken. With more than `states_max` it gives up."""
     first = World(scope)
     parents: dict[int, tuple[int, Event] | None] = {hash(first.fingerprint()): None}
+    acknowledged = elections = 0
     frontier = deque([(hash(first.fingerprint()), pickle.dumps(first, -1))])
     while frontier:
         parent, stored = frontier.popleft()
@@ -391,13 +402,16 @@ def search(scope: Scope, states_max: int = 5_000_000) -> Exhausted:
             if key in parents:
                 continue
             parents[key] = (parent, event)
+            acknowledged = max(acknowledged, len(world.acknowledged))
+            elections = max(elections, world.state.leader_epoch)
             if len(parents) > states_max:
                 raise ValueError(f"more than {states_max} states: {scope}")
             broken = world.broken()
             if broken is not None:
-                return Exhausted(len(parents), broken, _path(parents, key))
+                path = _path(parents, key)
+                return Exhausted(len(parents), broken, path, acknowledged, elections)
             frontier.append((key, pickle.dumps(world, -1)))
-    return Exhausted(len(parents), None, ())
+    return Exhausted(len(parents), None, (), acknowledged, elections)
 
 
 def _path(parents: dict[int, tuple[int, Event] | None], key: int) -> tuple[Event, ...]:
@@ -457,4 +471,5 @@ def exhausted(scope: Scope) -> str:
 def _told(result: Exhausted) -> str:
     if result.found is not None:
         return f"INVALID after {len(result.path)} steps ({result.found})"
-    return f"VALID, all {result.states} states"
+    counts = f"{result.acknowledged} acknowledged and {result.elections} elections at most"
+    return f"{result.verdict.value}, all {result.states} states ({counts})"

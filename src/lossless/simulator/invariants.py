@@ -16,9 +16,10 @@ from lossless.core.messages import (
     TopicPartition,
     WriteTxnMarker,
 )
-from lossless.core.metadata import Image
+from lossless.core.metadata import Image, PartitionState
 from lossless.core.replica import Replica, Role
 from lossless.simulator.coordinated import Commit, Generation, client, led, written
+from lossless.simulator.exercise import Exercised, election
 from lossless.simulator.world import Process, World, name_of
 
 INVARIANTS = {
@@ -44,11 +45,17 @@ class _Seen(NamedTuple):
     high_watermark: int
     log_end_offset: int
     leader_epoch: int
+    life: int  # of the process
 
 
 class Invariants:
-    def __init__(self, world: World) -> None:
+    """Looks at every state once, and so also counts elections, truncations and rebalances."""
+
+    def __init__(self, world: World, exercised: Exercised | None = None) -> None:
         self._world = world
+        self._exercised = Exercised() if exercised is None else exercised
+        self._states: dict[tuple[int, TopicPartition], PartitionState] = {}  # by controller
+        self._elected: set[tuple[TopicPartition, int]] = set()  # the epochs that were counted
         self._seen: dict[tuple[int, TopicPartition], _Seen] = {}
         self._leaders: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
         self._image_end: dict[int, int] = {}
@@ -65,15 +72,23 @@ class Invariants:
         if isinstance(machine, Broker):
             for partition, replica in machine.replicas.items():
                 state = _Seen(
-                    replica.high_watermark, replica.log.log_end_offset, replica.leader_epoch
+                    replica.high_watermark,
+                    replica.log.log_end_offset,
+                    replica.leader_epoch,
+                    process.life,
                 )
-                if self._seen.get((number, partition)) != state:
+                before = self._seen.get((number, partition))
+                if before != state:
                     self._seen[number, partition] = state
+                    if before is not None and before.life == state.life:
+                        is_shorter = state.log_end_offset < before.log_end_offset
+                        self._exercised.truncations += is_shorter
                     self._check_replica(number, replica)
         elif isinstance(machine, ControllerNode) and machine.active is not None:
             image = machine.active.image
             if self._image_end.get(number) != image.end_offset:
                 self._image_end[number] = image.end_offset
+                self._count_elections(number, image)
                 self._check_image(image)
 
     def check_fetch(self, number: int, request: Any) -> None:
@@ -115,6 +130,7 @@ class Invariants:
                     self._check_commit(one, request)
 
     def _check_generation(self, generation: Generation) -> None:
+        self._exercised.rebalances += bool(generation.members)
         self._generations[generation.group] = generation
         given = [partition for _, partitions in generation.members for partition in partitions]
         if len(given) != len(set(given)):
@@ -206,6 +222,16 @@ class Invariants:
             leader = self._replica(state.leader, partition)
             if leader is not None and leader.role is Role.LEADER:
                 self._check_in_sync(leader, f"broker {state.leader}, {partition}")
+
+    def _count_elections(self, controller: int, image: Image) -> None:
+        """By controller: what one has not committed, its successor may not have."""
+        for partition, state in image.partitions.items():
+            kind = election(self._states.get((controller, partition)), state)
+            self._states[controller, partition] = state
+            key = (partition, state.leader_epoch)
+            if kind is not None and key not in self._elected:
+                self._elected.add(key)
+                self._exercised.elections[kind.value] += 1
 
     def _replica(self, number: int, partition: TopicPartition) -> Replica | None:
         process: Process = self._world.processes[number]

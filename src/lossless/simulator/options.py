@@ -15,7 +15,14 @@ from lossless.errors import BadInput
 from lossless.log.producers import BATCHES_MAX
 from lossless.log.rules import Rules
 from lossless.simulator.invariants import INVARIANTS
-from lossless.simulator.settings import FAULTS, Settings
+from lossless.simulator.settings import (
+    AT_A_TIME_MAX,
+    FAULTS,
+    LATE_MS_MAX,
+    Allowed,
+    Settings,
+    allowed,
+)
 from lossless.verifier.anomaly import Kind as AnomalyKind
 
 RULE_NAMES = tuple(rule.name for rule in fields(Rules))
@@ -25,6 +32,7 @@ FOUND = (*(kind.value for kind in AnomalyKind if kind is not AnomalyKind.REPEATE
 class Option(NamedTuple):
     accepted: str
     apply: Callable[[Settings, str], Settings | None]  # None: not accepted
+    value: Callable[[Settings], str]  # as it would be written
 
 
 def _number(name: str, low: int, high: int) -> Option:
@@ -34,7 +42,7 @@ def _number(name: str, low: int, high: int) -> Option:
         given: dict[str, Any] = {name: int(text)}
         return replace(settings, **given)
 
-    return Option(f"{low} to {high}", apply)
+    return Option(f"{low} to {high}", apply, lambda settings: str(getattr(settings, name)))
 
 
 def _flag(name: str) -> Option:
@@ -42,7 +50,7 @@ def _flag(name: str) -> Option:
         given: dict[str, Any] = {name: text == "true"}
         return replace(settings, **given) if text in ("true", "false") else None
 
-    return Option("true, false", apply)
+    return Option("true, false", apply, lambda settings: _text(getattr(settings, name)))
 
 
 def _producer(name: str, values: Mapping[str, Any]) -> Option:
@@ -51,12 +59,15 @@ def _producer(name: str, values: Mapping[str, Any]) -> Option:
             return None
         return replace(settings, producer=replace(settings.producer, **{name: values[text]}))
 
-    return Option(", ".join(values), apply)
+    named = {value: text for text, value in values.items()}
+    return Option(
+        ", ".join(values), apply, lambda settings: named[getattr(settings.producer, name)]
+    )
 
 
 def _producer_count(name: str) -> Option:
     option = _producer(name, {str(count): count for count in range(1, 101)})
-    return Option("1 to 100", option.apply)
+    return option._replace(accepted="1 to 100")
 
 
 def _consumer(name: str, values: Mapping[str, Any]) -> Option:
@@ -65,7 +76,14 @@ def _consumer(name: str, values: Mapping[str, Any]) -> Option:
             return None
         return replace(settings, consumer=replace(settings.consumer, **{name: values[text]}))
 
-    return Option(", ".join(values), apply)
+    named = {value: text for text, value in values.items()}
+    return Option(
+        ", ".join(values), apply, lambda settings: named[getattr(settings.consumer, name)]
+    )
+
+
+def _text(flag: bool) -> str:
+    return "true" if flag else "false"
 
 
 def _client(settings: Settings, text: str) -> Settings | None:
@@ -79,10 +97,18 @@ def _client(settings: Settings, text: str) -> Settings | None:
 
 
 def _faults(settings: Settings, text: str) -> Settings | None:
-    kinds = tuple(part.strip() for part in text.split(",")) if text != "none" else ()
-    if not all(kind in FAULT_NAMES for kind in kinds):
-        return None
-    return replace(settings, faults=tuple(FaultKind(kind) for kind in kinds))
+    """A name is one at a time; name=N is N at a time, or, of late messages, at most N ms late."""
+    faults: dict[FaultKind, Allowed] = {}
+    for part in text.split(",") if text != "none" else ():
+        name, equals, number = part.strip().partition("=")
+        if name not in FAULT_NAMES or FaultKind(name) in faults:
+            return None
+        kind = FaultKind(name)
+        most = LATE_MS_MAX if kind is FaultKind.LATE_MESSAGES else AT_A_TIME_MAX
+        if equals and not (number.isdigit() and 1 <= int(number) <= most):
+            return None
+        faults[kind] = allowed(kind, int(number) if equals else None)
+    return replace(settings, faults=tuple(faults.values()))
 
 
 def _off(settings: Settings, text: str) -> Settings | None:
@@ -115,10 +141,13 @@ OPTIONS: dict[str, Option] = {
     "min-isr": _number("min_isr", 1, 9),
     "unclean": _flag("unclean"),
     "flush-before-ack": _flag("flush_before_ack"),
-    "racks": Option("names, one for each broker in turn", _racks),
+    "racks": Option(
+        "names, one for each broker in turn", _racks, lambda settings: ",".join(settings.racks)
+    ),
     "segment-bytes": _number("segment_bytes", 100, 1 << 30),
     "fetch-bytes": _number("fetch_bytes", 1, 1 << 20),
-    "client": Option("java, librdkafka", _client),
+    "lag-ms": _number("lag_ms", 100, 100_000),
+    "client": Option("java, librdkafka", _client, lambda settings: settings.producer.client),
     "producers": _number("producers", 0, 9),
     "records": _producer_count("records"),
     "acks": _producer("acks", {"0": 0, "1": 1, "all": -1}),
@@ -126,7 +155,9 @@ OPTIONS: dict[str, Option] = {
     "in-flight": _producer_count("in_flight_max"),
     "retries": _producer("retries", _FLAGS),
     "first-alone": _producer("first_alone", _FLAGS),
-    "transactions": Option("true, false", _transactions),
+    "transactions": Option(
+        "true, false", _transactions, lambda settings: _text(settings.producer.transactional)
+    ),
     "unit": _producer("unit", {str(count): count for count in range(10)}),
     "abort-every": _producer("abort_every", {str(count): count for count in range(10)}),
     "transaction-version": _producer("transaction_version", {"1": 1, "2": 2}),
@@ -143,11 +174,50 @@ OPTIONS: dict[str, Option] = {
     "hand-off": _consumer("hand_off", _FLAGS),
     "reset": _consumer("reset", {"earliest": "earliest", "latest": "latest", "none": "none"}),
     "from-follower": _consumer("from_follower", _FLAGS),
-    "faults": Option("none, or of " + ", ".join(FAULT_NAMES), _faults),
+    "faults": Option(
+        "none, or of "
+        + ", ".join(FAULT_NAMES)
+        + f"; name=N is at most N at a time (1 to {AT_A_TIME_MAX}), late-messages=N at most N ms "
+        + f"late (1 to {LATE_MS_MAX})",
+        _faults,
+        lambda settings: ",".join(map(str, settings.faults)) or "none",
+    ),
+    "retention": _flag("deletes"),
     "faults-max": _number("faults_max", 1, 20),
     "chaos-ms": _number("chaos_ms", 100, 100_000),
-    "off": Option("none, or of " + ", ".join(RULE_NAMES), _off),
+    "off": Option(
+        "none, or of " + ", ".join(RULE_NAMES),
+        _off,
+        lambda settings: ",".join(settings.rules_off) or "none",
+    ),
 }
+
+
+# These are always shown; any other only if it is not as it is by default.
+_ALWAYS_SHOWN = (
+    "brokers",
+    "controllers",
+    "rf",
+    "min-isr",
+    "unclean",
+    "client",
+    "acks",
+    "idempotent",
+    "producers",
+    "consumers",
+)
+
+
+def shown(settings: Settings, *, every: bool = False) -> list[tuple[str, str]]:
+    """The settings as `changed` takes them, without what is left at its default."""
+    default = Settings()
+    return [
+        (name, option.value(settings))
+        for name, option in OPTIONS.items()
+        if every
+        or name in _ALWAYS_SHOWN
+        or (name != "faults" and option.value(settings) != option.value(default))
+    ]
 
 
 def changed(settings: Settings, pairs: Iterable[tuple[str, str]], where: str) -> Settings:
@@ -167,6 +237,9 @@ def changed(settings: Settings, pairs: Iterable[tuple[str, str]], where: str) ->
     for contradiction in _contradictions(settings):
         raise BadInput(f"{where}: {contradiction}")
     return settings
+
+
+_NEEDED = {FaultKind.PRODUCER_CRASH: "producers", FaultKind.CONSUMER_CRASH: "consumers"}
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:
@@ -194,6 +267,9 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             f"groups={settings.groups} needs as many consumers, and there are "
             f"{settings.consumers}; groups is 0 to {settings.consumers} here"
         )
+    for kind, name in _NEEDED.items():
+        if kind in dict(settings.faults) and not getattr(settings, name):
+            yield f"faults={kind.value} has nothing to strike with {name}=0"
 
 
 def pairs_of(text: str, where: str) -> list[tuple[str, str]]:

@@ -14,11 +14,13 @@ from __future__ import annotations
 import hashlib
 import random
 import traceback
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from pathlib import PurePath
 from typing import ClassVar, NamedTuple
 
+from lossless.contract.faults import FaultKind
 from lossless.core.broker import Broker
 from lossless.core.machine import Machine
 from lossless.core.messages import (
@@ -31,6 +33,7 @@ from lossless.core.replica import Replica, Role
 from lossless.core.standing import Phase
 from lossless.core.transactions.state import IDLE
 from lossless.errors import LosslessError
+from lossless.simulator.budget import Budget
 from lossless.simulator.clients.consumer import Consumer, Offsets
 from lossless.simulator.clients.leaders import Leaders
 from lossless.simulator.clients.member import Member
@@ -38,7 +41,8 @@ from lossless.simulator.clients.producer import Producer
 from lossless.simulator.clients.transactional import TransactionalProducer
 from lossless.simulator.cluster import Admin, build, topics
 from lossless.simulator.coordinated import Commit, Decision, led, written
-from lossless.simulator.faults import Action, Timed, strike
+from lossless.simulator.exercise import Exercised
+from lossless.simulator.faults import LATENT_FAULTS, Action, Timed, kind_of, strike, victim_of
 from lossless.simulator.faults import plan as draw_faults
 from lossless.simulator.invariants import Invariants
 from lossless.simulator.schedule import Kind, Schedule
@@ -56,7 +60,17 @@ from lossless.simulator.world import (
 )
 from lossless.verifier.anomaly import Anomaly
 from lossless.verifier.anomaly import Kind as AnomalyKind
-from lossless.verifier.history import Committed, FinalLog, Group, History
+from lossless.verifier.history import (
+    Acknowledged,
+    Committed,
+    FinalLog,
+    Group,
+    History,
+    Processed,
+    Read,
+    Sent,
+    TransactionEnded,
+)
 from lossless.verifier.verdict import judge
 
 PREPARE_STEPS_MAX = 4_000
@@ -81,6 +95,7 @@ class ScheduleFailed(LosslessError):
 class Step(NamedTuple):
     at_ms: int
     label: Label
+    late_ms: int = 0  # how long a message took, if it is late
 
 
 class Plan(NamedTuple):
@@ -95,7 +110,7 @@ class Plan(NamedTuple):
 
     @property
     def size(self) -> int:
-        """To compare two plans by: whoever takes no part makes it smaller."""
+        """To compare two plans by: a client that is absent makes a plan smaller."""
         records = sum(count for _, count in self.records)
         return len(self.faults) + len(self.delays) + records - len(self.absent)
 
@@ -108,6 +123,8 @@ class Result(NamedTuple):
     history: History
     anomalies: tuple[Anomaly, ...]
     broken: tuple[str, ...]  # invariants
+    exercised: Exercised = Exercised()
+    at_a_time: tuple[tuple[FaultKind, int], ...] = ()  # the most faults of each kind
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -146,7 +163,9 @@ class Run:
         # A plan says which messages are late; jittered, only what is done, and chance the rest.
         delays = None if plan is None or is_jittered else dict(plan.delays)
         self._schedule = Schedule(self.world, self._chance, delays)
-        self._invariants = Invariants(self.world)
+        self._exercised = Exercised()
+        self._invariants = Invariants(self.world, self._exercised)
+        self._budget = Budget(self.world, settings)
         self._has_coordinators = bool(settings.internal_topics)
         self._watch = watch
         self._steps: list[Step] = []
@@ -321,12 +340,13 @@ class Run:
 
     def _step(self, step: Step) -> None:
         world = self.world
-        at_ms, label = step
+        at_ms, label, late_ms = step
         world.now_ms = max(world.now_ms, at_ms)
         done = self._strike(label.at) if label.kind == "fault" else world.execute(label)
         self._schedule.take_planned()
         if done:
             self._steps.append(step)
+            self._exercised.late_messages += late_ms > 0
             if label.kind != "fault":
                 if world.delivered is not None:
                     self._invariants.check_fetch(acting(label), world.delivered)
@@ -339,9 +359,19 @@ class Run:
                 self._watch(world, step)
 
     def _strike(self, action: Action) -> bool:
+        world = self.world
+        if not self._budget.allows(action, world.now_ms):
+            return False
         if action.verb == "crash":
             self._note_death(action.target)
-        return strike(self.world, action)
+        victim = victim_of(world, action)
+        has_struck = strike(world, action)
+        kind = kind_of(action)
+        if has_struck and kind is not None:
+            self._budget.note(action, victim, world.now_ms)
+            if kind not in LATENT_FAULTS:
+                world.struck.add((kind, world.now_ms))
+        return has_struck
 
     def _note_death(self, number: int) -> None:
         """A producer's successor sends what is left; what was under way is undecided."""
@@ -463,7 +493,9 @@ class Run:
         )
         events = (*world.events, *self._last_commits())
         history = History(events, final, groups, settled=is_settled)
-        anomalies = tuple(a for a in judge(history) if a.kind is not AnomalyKind.REPEATED)
+        judged = judge(history)
+        anomalies = tuple(a for a in judged if a.kind is not AnomalyKind.REPEATED)
+        self._exercised.repeated = len(judged) - len(anomalies)
         anomalies += tuple(self._hanging(final, anomalies)) if is_settled else (self._unsettled(),)
         return Result(
             self.settings,
@@ -473,7 +505,28 @@ class Run:
             history,
             anomalies,
             tuple(dict.fromkeys(world.broken)),
+            self._count(history),
+            tuple(sorted(self._budget.most.items())),
         )
+
+    def _count(self, history: History) -> Exercised:
+        """What can be counted at the end; the rest was, step by step."""
+        done, world = self._exercised, self.world
+        done.simulated_ms = world.now_ms
+        done.attempted = len(history.of(Sent))
+        done.acknowledged = len(history.of(Acknowledged))
+        done.stored = sum(len(log.records) for log in history.final)
+        done.read = len(history.of(Read))
+        done.processed = len(history.of(Processed))
+        done.commits = len(history.of(Committed))
+        outcomes = [ended.committed for ended in history.of(TransactionEnded)]
+        done.transactions_committed = outcomes.count(True)
+        done.transactions_aborted = outcomes.count(False)
+        done.faults = Counter(kind.value for kind, _ in world.struck)
+        if history.final:
+            done.end_min = min(log.end_offset for log in history.final)
+            done.end_max = max(log.end_offset for log in history.final)
+        return done
 
     def _unsettled(self) -> Anomaly:
         what = f"nothing is broken any more, and after {self.world.now_ms} ms it does not settle"

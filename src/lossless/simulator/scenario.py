@@ -6,6 +6,8 @@
     right: acks=all                          (what is changed so that the anomaly goes away)
     when: soak                               (too long for every day; always if it is left out)
     look for: lost
+    expect wait < 50 ms                      (see expecting.py)
+    without: min-isr=1                       (what switches the claim's rule or setting off)
     seeds: 300                               (how many schedules to look through, at most)
     script:                                  (instead of faults by chance: what happens, and when)
       at 10 p1 sends 1
@@ -17,23 +19,28 @@ Without `right` nothing is expected to go wrong: the scenario shows how it goes.
 settings as they stand show the anomaly, and with the change it does not happen: not in the same
 script, and not in ten times as many schedules as it took to find it. `exhaust: brokers=3 …` goes
 through all runs of a small scope instead (exhausting.py).
+
+What a claim says about a quantity is an `expect` line. It has to hold with the settings, and one of
+them has to fail with the change of `without`; `--rewrite` rewrites neither.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lossless.contract.faults import FaultKind
 from lossless.errors import BadInput
 from lossless.simulator.exhausting import Scope, exhausted, scope_of
+from lossless.simulator.expecting import Expectation, Seen, parse_expectation
 from lossless.simulator.exploring import Exploration, explore
 from lossless.simulator.faults import EVERY_BROKER, Action, Timed
 from lossless.simulator.options import changed, kinds_of, pairs_of
 from lossless.simulator.run import Plan, Result, Run
 from lossless.simulator.schedule import Kind
-from lossless.simulator.settings import Settings
+from lossless.simulator.settings import Settings, allowed
 from lossless.simulator.shrinking import Shrinking
 from lossless.simulator.telling import told_plan
 from lossless.simulator.trace import as_text, trace
@@ -44,7 +51,18 @@ TIMES = 10  # as many schedules without the anomaly as it took to find it
 SCHEDULES_MIN = 20  # and at least so many
 RULER = "---\n"
 AFTER_MS = 600  # a script goes on for so long after its last line
-_KEYS = ("title", "claims", "when", "settings", "right", "look for", "seeds", "exhaust", "script")
+_KEYS = (
+    "title",
+    "claims",
+    "when",
+    "settings",
+    "right",
+    "look for",
+    "without",
+    "seeds",
+    "exhaust",
+    "script",
+)
 _TIMED = re.compile(r"at (\d+) (.+)")
 _PROCESS = r"(broker \d+|controller \d+|p\d+|c\d+)"
 
@@ -62,6 +80,9 @@ class Scenario:
     seeds: int
     exhaust: Scope | None
     script: tuple[Timed, ...]
+    expectations: tuple[Expectation, ...]
+    without: Settings | None
+    without_text: str
     head: str
     expected: str
 
@@ -82,13 +103,16 @@ def load(file: Path) -> Scenario:
     except OSError as error:
         raise BadInput(f"{file}: {error.strerror}") from error
     head, _, expected = text.partition(RULER)
-    values, script = _read_head(head, file)
+    values, script, expectations = _read_head(head, file)
     where = str(file)
     if "title" not in values or "claims" not in values:
         raise BadInput(f"{where}: a scenario needs a title and claims")
     settings = changed(Settings(), pairs_of(values.get("settings", ""), where), where)
     right_text = values.get("right", "")
     right = _right(settings, right_text, where) if right_text else None
+    without_text = values.get("without", "")
+    if bool(expectations) != bool(without_text) or (expectations and not script):
+        raise BadInput(f"{where}: expect lines need a script, and `without` to see them fail")
     seeds = values.get("seeds", "300")
     if not seeds.isdigit() or seeds == "0":
         raise BadInput(f"{where}: seeds is a number from 1 on, not {seeds!r}")
@@ -104,6 +128,9 @@ def load(file: Path) -> Scenario:
         seeds=int(seeds),
         exhaust=scope_of(values["exhaust"], where) if "exhaust" in values else None,
         script=tuple(script),
+        expectations=tuple(expectations),
+        without=changed(settings, pairs_of(without_text, where), where) if without_text else None,
+        without_text=without_text,
         head=head,
         expected=expected.removesuffix("\n"),
     )
@@ -121,9 +148,10 @@ def _right(settings: Settings, text: str, where: str) -> Settings:
     return changed(settings, pairs_of(text, where), where)
 
 
-def _read_head(head: str, file: Path) -> tuple[dict[str, str], list[Timed]]:
+def _read_head(head: str, file: Path) -> tuple[dict[str, str], list[Timed], list[Expectation]]:
     values: dict[str, str] = {}
     script: list[Timed] = []
+    expectations: list[Expectation] = []
     for number, line in enumerate(head.splitlines(), 1):
         where = f"{file}, line {number}"
         if not line.strip() or line.startswith("#"):
@@ -131,11 +159,14 @@ def _read_head(head: str, file: Path) -> tuple[dict[str, str], list[Timed]]:
         if line.startswith("  "):
             script.append(_timed(line.strip(), where))
             continue
+        if line.startswith("expect "):
+            expectations.append(parse_expectation(line.removeprefix("expect "), where))
+            continue
         key, colon, value = line.partition(":")
         if not colon or key not in _KEYS:
             raise BadInput(f"{where}: {line!r} is none of {', '.join(_KEYS)}")
         values[key] = value.strip()
-    return values, script
+    return values, script, expectations
 
 
 def _timed(line: str, where: str) -> Timed:
@@ -198,9 +229,13 @@ def run(scenario: Scenario) -> str:
 
 
 def _run_script(scenario: Scenario) -> str:
-    plan, settings = _plan(scenario), scenario.settings
+    plan, settings = plan_of(scenario), scenario.settings
     traced = trace(settings, 1, plan)
     lines = [as_text(traced), _verdict(scenario, traced.result, 1)]
+    lines += [line for line, _ in expected(scenario, settings, plan)]
+    if scenario.without is not None:
+        lines.append(f"without ({scenario.without_text}):")
+        lines += [f"  {line}" for line, _ in expected(scenario, scenario.without, plan)]
     if scenario.right is not None:
         calm = Run(scenario.right, 1, plan).run()
         outcome = f"{_outcome(scenario, calm)}, longest wait {longest_wait_ms(calm)} ms"
@@ -209,12 +244,31 @@ def _run_script(scenario: Scenario) -> str:
     return "\n".join(lines)
 
 
-def _plan(scenario: Scenario) -> Plan:
-    """Times count from when clients start."""
-    settings = scenario.settings
+def expected(scenario: Scenario, settings: Settings, plan: Plan) -> list[tuple[str, bool]]:
+    """Of each expectation, how it turned out with these settings, and whether it holds."""
+    if not scenario.expectations:
+        return []
+    seen = Seen(trace(settings, 1, plan), _start_ms(scenario.settings))
+    outcomes = [(one.text, one.check(seen)) for one in scenario.expectations]
+    return [
+        (
+            f"expect {text}: {'holds' if outcome.holds else 'fails'} ({outcome.measured})",
+            outcome.holds,
+        )
+        for text, outcome in outcomes
+    ]
+
+
+def _start_ms(settings: Settings) -> int:
     run = Run(settings, 1)
     run.prepare()
-    start_ms = run.world.now_ms
+    return run.world.now_ms
+
+
+def plan_of(scenario: Scenario) -> Plan:
+    """Times count from when clients start."""
+    settings = scenario.settings
+    start_ms = _start_ms(settings)
     timed = tuple(step._replace(at_ms=start_ms + step.at_ms) for step in scenario.script)
     records = tuple((FIRST_PRODUCER + n, 0) for n in range(settings.producers))
     return Plan(Kind.WALK, timed, records=records, end_ms=timed[-1].at_ms + AFTER_MS)
@@ -235,12 +289,15 @@ def _run_by_chance(scenario: Scenario) -> str:
 def _by_chance(scenario: Scenario, settings: Settings, plan: Plan | None, seeds: int) -> str:
     """With the change, and everything else by chance, there is nothing to be found."""
     count = max(SCHEDULES_MIN, seeds)
+    if plan is not None:
+        settings = replace(settings, faults=(allowed(FaultKind.LATE_MESSAGES),))
     exploration = explore(settings, range(1, count + 1), scenario.looked_for, plan=plan)
     found = exploration.found
     if found is not None:
         return f"with {scenario.right_text}: INVALID, seed {found.seed}: {', '.join(found.kinds)}"
     steps = exploration.steps
-    return f"with {scenario.right_text}: UNREFUTED, none in {count} schedules, {steps} steps"
+    verdict = f"{exploration.verdict.value}, none in {count} schedules, {steps} steps"
+    return f"with {scenario.right_text}: {verdict}{_why(exploration)}"
 
 
 def _verdict(scenario: Scenario, result: Result, schedules: int) -> str:
@@ -265,4 +322,9 @@ def _verdict_of(scenario: Scenario, found: Exploration) -> str:
     if found.found is not None:
         return f"INVALID: {', '.join(found.found.kinds)} in schedule {found.schedules}"
     looked_for = ", ".join(scenario.looked_for)
-    return f"UNREFUTED: none of {looked_for} in {found.schedules} schedules, {found.steps} steps"
+    scope = f"{found.schedules} schedules, {found.steps} steps"
+    return f"{found.verdict.value}: none of {looked_for} in {scope}{_why(found)}"
+
+
+def _why(exploration: Exploration) -> str:
+    return "".join(f"; {kind}: {why}" for kind, why in exploration.missing.items())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from lossless.contract.faults import FaultKind
+from lossless.contract.values import SURVIVES_BY_DEFAULT
 from lossless.core.broker import BrokerConfig
 from lossless.core.controller_node import ControllerConfig
 from lossless.core.coordination import CoordinationConfig
@@ -46,13 +47,64 @@ FAULTS = (
     FaultKind.CONTROLLER_CRASH,
     FaultKind.BROKER_PAUSE,
     FaultKind.BROKER_STOP,
+    FaultKind.ROLLING_RESTART,
     FaultKind.POWER_LOSS,
+    FaultKind.POWER_LOSS_EVERYWHERE,
     FaultKind.NETWORK_PARTITION,
     FaultKind.DISK_FULL,
     FaultKind.DISK_FAILURE,
     FaultKind.CLIENT_DISCONNECT,
     FaultKind.PRODUCER_CRASH,
     FaultKind.CONSUMER_CRASH,
+    FaultKind.LATE_MESSAGES,
+)
+# These strike one broker, and count together: see budget.py.
+BROKER_FAULTS = (
+    FaultKind.BROKER_CRASH,
+    FaultKind.LEADER_CRASH,
+    FaultKind.BROKER_PAUSE,
+    FaultKind.BROKER_STOP,
+    FaultKind.ROLLING_RESTART,
+    FaultKind.POWER_LOSS,
+    FaultKind.NETWORK_PARTITION,
+    FaultKind.DISK_FULL,
+    FaultKind.DISK_FAILURE,
+)
+# These take away what was not flushed.
+DESTRUCTIVE_FAULTS = (FaultKind.POWER_LOSS, FaultKind.DISK_FAILURE)
+LATE_MS_MAX = 4 * SESSION_MS
+AT_A_TIME_MAX = 9
+
+
+class Allowed(NamedTuple):
+    """A kind of fault, and how many of it may strike at a time; of late messages, how late."""
+
+    kind: FaultKind
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}={self.number}"
+
+
+def allowed(kind: FaultKind, number: int | None = None) -> Allowed:
+    """One at a time, unless a number is given."""
+    if number is None:
+        number = LATE_MS_MAX if kind is FaultKind.LATE_MESSAGES else 1
+    return Allowed(kind, number)
+
+
+# Every fault, without regard to how many at a time.
+UNLIMITED = tuple(
+    allowed(kind, None if kind is FaultKind.LATE_MESSAGES else AT_A_TIME_MAX) for kind in FAULTS
+)
+# What `lossless init` recommends to survive, and messages that no network delivers in time.
+RECOMMENDED_FAULTS = (
+    *(
+        allowed(kind, None if number is True else int(number))
+        for kind, number in SURVIVES_BY_DEFAULT.items()
+        if kind in FAULTS and number
+    ),
+    allowed(FaultKind.LATE_MESSAGES),
 )
 
 
@@ -116,6 +168,7 @@ class Settings:
     racks: tuple[str, ...] = ()
     segment_bytes: int = 1 << 20
     fetch_bytes: int = 1 << 20  # that a follower asks for at a time
+    lag_ms: int = LAG_MS_MAX  # replica.lag.time.max.ms
     producers: int = 2
     producer: ProducerSettings = field(default_factory=ProducerSettings)
     consumers: int = 2
@@ -126,9 +179,10 @@ class Settings:
     each_sees_all: bool = False  # what the application expects of every consumer, not of each group
     offsets_retention_ms: int = RETENTION_MS  # offsets.retention.minutes
     verification: bool = True  # transaction.partition.verification.enable
-    faults: tuple[FaultKind, ...] = ()
+    faults: tuple[Allowed, ...] = ()
     faults_max: int = 4  # in one run
     chaos_ms: int = 900  # for how long faults may strike
+    deletes: bool = True  # retention: old records are deleted when a script says so
     rules: Rules = RULES
 
     def without(self, *names: str) -> Settings:
@@ -151,7 +205,7 @@ class Settings:
             backoff_ms=BACKOFF_MS,
             checkpoint_ms=CHECKPOINT_MS,
             replica=ReplicaConfig(
-                lag_ms_max=LAG_MS_MAX,
+                lag_ms_max=self.lag_ms,
                 flush_before_ack=self.flush_before_ack,
                 fetch_bytes_max=self.fetch_bytes,
             ),
@@ -189,9 +243,24 @@ class Settings:
         return tuple(topic for topic, is_needed in needed if is_needed)
 
     @property
+    def late_ms_max(self) -> int:
+        """How late a message may be; 0: none is."""
+        return dict(self.faults).get(FaultKind.LATE_MESSAGES, 0)
+
+    @property
     def is_transactional(self) -> bool:
         return self.producer.transactional
 
     @property
     def controller_config(self) -> ControllerConfig:
         return ControllerConfig(session_timeout_ms=SESSION_MS, quorum=QUORUM)
+
+
+# What `lossless init` recommends. Its controllers are its brokers; here they stand alone.
+RECOMMENDED = Settings(
+    controllers=3,
+    racks=("a", "b", "c"),
+    producer=ProducerSettings(client="librdkafka", idempotent=True),
+    consumer=ConsumerSettings(client="librdkafka"),
+    faults=RECOMMENDED_FAULTS,
+)

@@ -27,6 +27,7 @@ from lossless.core.transactions.messages import (
 )
 from lossless.simulator.clients.consumer import Consumer
 from lossless.simulator.coordinated import led, written
+from lossless.simulator.exercise import election
 from lossless.simulator.faults import Action
 from lossless.simulator.run import Plan, Result, Run, Step
 from lossless.simulator.settings import Settings
@@ -110,6 +111,7 @@ class _Watcher:
         self.moments: list[Moment] = []
         self._views: dict[tuple[int, TopicPartition], ReplicaView] = {}
         self._states: dict[TopicPartition, PartitionState] = {}
+        self._of_controller: dict[tuple[int, TopicPartition], PartitionState] = {}
         self._active: dict[int, bool] = {}
         self._events = 0
         self._written: dict[TopicPartition, int] = {}  # how much of what coordinators decided
@@ -128,6 +130,7 @@ class _Watcher:
         action = label.at if label.kind == "fault" else None
         if notes or action is not None:
             source, target, message = _told(label)
+            message += f" (late: {step.late_ms} ms)" if step.late_ms else ""
             self.moments.append(
                 Moment(
                     world.now_ms,
@@ -186,7 +189,9 @@ class _Watcher:
         for partition, state in image.partitions.items():
             if partition.topic == TOPIC and self._states.get(partition) != state:
                 self._states[partition] = state
-                notes.append(_state_note(partition, state))
+                by = (world.controller.node, partition)
+                notes.append(_state_note(partition, self._of_controller.get(by), state))
+                self._of_controller[by] = state
         return notes
 
     # Coordinators
@@ -348,9 +353,13 @@ def _event_note(event: Event) -> str:
             return str(event)
 
 
-def _state_note(partition: TopicPartition, state: PartitionState) -> str:
+def _state_note(
+    partition: TopicPartition, before: PartitionState | None, state: PartitionState
+) -> str:
     leader = "nobody leads" if state.leader == NO_LEADER else f"broker {state.leader} leads"
     note = f"controller: {leader} {partition} in epoch {state.leader_epoch}"
+    kind = election(before, state)
+    note += f" ({kind.value})" if kind is not None else ""
     note += f", in sync {_names(state.isr)}"
     return note + (f", eligible {_names(state.elr)}" if state.elr else "")
 

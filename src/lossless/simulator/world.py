@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from lossless.contract.faults import FaultKind
 from lossless.core.broker import Broker
 from lossless.core.controller_node import ControllerNode
 from lossless.core.machine import Effects, Machine
@@ -92,6 +93,7 @@ class Process:
 
     __slots__ = (
         "disk",
+        "disk_struck_ms",
         "id",
         "is_paused",
         "life",
@@ -107,6 +109,7 @@ class Process:
         self.make = make
         self.machine: Machine | None = None
         self.disk: dict[str, MemoryStore] = {}
+        self.disk_struck_ms = 0  # when it became full or failed
         self.life = 0
         self.is_paused = False
         self.skew_ms = 0
@@ -135,7 +138,8 @@ class World:
         self.processes: dict[int, Process] = {}
         self.events: list[Event] = []  # what clients saw
         self.planned: list[Planned] = []  # since somebody last looked
-        self.cut: set[tuple[int, int]] = set()  # directions in which nothing passes
+        self.cut: dict[tuple[int, int], int] = {}  # where nothing passes, and since when
+        self.struck: set[tuple[FaultKind, int]] = set()  # faults that took effect, and when struck
         self.late: dict[tuple[int, int, str], int] = {}  # how long everything takes from, to, as
         self.delivered: Any = None  # the request, if a step delivered one
         self.answered: tuple[Any, Any] | None = None  # request and answer, if it was an answer
@@ -243,7 +247,7 @@ class World:
         if link is None or not link.requests or process.machine is None or process.is_paused:
             return False
         number = link.requests.popleft()
-        if (connection.source, connection.target) in self.cut:
+        if self._is_cut(connection.source, connection.target):
             self.planned.append(Planned(Label("lose", connection), None))
             return True
         asked = self._asked[number]
@@ -261,7 +265,7 @@ class World:
         if link is None or not link.answers or process.machine is None or process.is_paused:
             return False
         number, answer = link.answers.popleft()
-        if (connection.target, connection.source) in self.cut:
+        if self._is_cut(connection.target, connection.source):
             self.planned.append(Planned(Label("lose", connection), None))
             return True
         if number not in link.unanswered:
@@ -269,6 +273,12 @@ class World:
         link.unanswered.remove(number)
         self._answered(process, self._asked[number], answer)
         return True
+
+    def _is_cut(self, source: int, target: int) -> bool:
+        since_ms = self.cut.get((source, target))
+        if since_ms is not None:
+            self.struck.add((FaultKind.NETWORK_PARTITION, since_ms))
+        return since_ms is not None
 
     def _lose(self, connection: Connection) -> bool:
         link = self._links.get(connection)
@@ -328,6 +338,9 @@ class World:
         try:
             return event(process.machine, self._time(process))
         except StoreFailed:
+            has_failed = any(store.has_failed for store in process.disk.values())
+            kind = FaultKind.DISK_FAILURE if has_failed else FaultKind.DISK_FULL
+            self.struck.add((kind, process.disk_struck_ms))
             self.crash(process.id)
             return None
 

@@ -20,6 +20,10 @@ IN_SYNC_S_MAX = 120.0
 _OUT_OF_REACH: Mapping[FaultKind, str] = {
     FaultKind.POWER_LOSS: "killing a process keeps what it wrote: the page cache belongs to the "
     "system, which would have to lose power itself",
+    FaultKind.POWER_LOSS_EVERYWHERE: "killing processes keeps what they wrote: the page cache "
+    "belongs to the system, which would have to lose power itself",
+    FaultKind.LATE_MESSAGES: "brokers talk over the loopback interface; `lossless proxy` delays "
+    "what clients send",
     FaultKind.NETWORK_PARTITION: "brokers talk over the loopback interface, which cannot be cut "
     "between two of them",
     FaultKind.DISK_FULL: "the data folder is on the file system of everything else",
