@@ -384,6 +384,31 @@ def test_an_acknowledged_file_lists_lost_and_duplicated_records_one_by_one(
         audited(topic, sink, acknowledged_file=file)
 
 
+def test_a_log_record_answers_for_one_acknowledgement_only(
+    audited: Auditor, client_settings: Mapping[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = AuditedTopic(client_settings, partitions=1)
+    delivered = topic.send(0, 6)
+    again = topic.send(4, 1)[0]  # a retry: value-4 stands at offsets 4 and 6
+    sink = ListSink(spark)
+    sink.commit([*delivered, again])
+    events = [event(r, r.offset, r.value.decode()) for r in delivered]
+    events += [
+        event(delivered[2], 2, "value-2"),  # acknowledged twice, and stands there once
+        event(delivered[1], 20, "value-1"),  # the same value again, and this one is gone
+        event(delivered[4], 21, "value-4"),  # stands at offset 6, which nothing else answers for
+        event(delivered[4], 22, "value-4"),  # and this one nowhere
+        {**event(delivered[5], 5, ""), "value": None},
+        {**event(delivered[5], 30, ""), "value": None},
+    ]
+    file = tmp_path / "producer.jsonl"
+    file.write_text("".join(json.dumps(e) + "\n" for e in events))
+    report = audited(topic, sink, acknowledged_file=file)
+    lost = sorted(f.offset or 0 for f in report.findings if f.kind is FindingKind.LOST)
+    assert lost == [2, 5, 20, 22, 30]
+    assert (report.total.acknowledged, report.total.lost) == (12, 5)
+
+
 def event(record: Delivered, offset: int, value: str) -> dict[str, object]:
     return {
         "name": "producer_send_success",
