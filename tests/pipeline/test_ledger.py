@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lossless.pipeline.ledger import Ledger, LedgerEntry, Position, Receipt, SourcePartition
+from lossless.errors import BadInput
+from lossless.pipeline.ledger import (
+    FORMAT,
+    AcceptedLoss,
+    Ledger,
+    LedgerEntry,
+    Position,
+    Receipt,
+    SourcePartition,
+    place_losses,
+)
 from lossless.tally import HASH_MODULUS, Tally, record_hash
 
 tallies = st.builds(
@@ -26,8 +36,13 @@ positions = st.builds(
     stored=tallies,
     dead=tallies,
     rows=st.integers(0, 2**50),
-    lost=st.integers(0, 2**50),
+    row_hash=st.none() | st.integers(0, HASH_MODULUS - 1),
+    accepted_losses=st.lists(
+        st.builds(AcceptedLoss, st.integers(0, 2**62), st.integers(0, 2**62)), max_size=3
+    ).map(lambda losses: tuple(sorted(losses))),
+    unplaced_losses=st.integers(0, 2**50),
     closed=st.booleans(),
+    leader_epoch=st.none() | st.integers(0, 2**31 - 1),
 )
 ledgers = st.builds(
     Ledger,
@@ -79,3 +94,51 @@ def test_a_position_adds_up_its_receipts() -> None:
 def test_a_position_never_goes_back() -> None:
     with pytest.raises(ValueError, match="cannot go back"):
         Position(start_offset=0, next_offset=7).advanced(6, Receipt())
+
+
+def test_losses_are_kept_as_ranges_and_ranges_that_touch_are_one() -> None:
+    position = Position(start_offset=0, next_offset=10).given_up_to(15).given_up_to(20)
+    assert position.accepted_losses == (AcceptedLoss(10, 20),)
+    later = position.advanced(30, Receipt()).given_up_to(31)
+    assert later.accepted_losses == (AcceptedLoss(10, 20), AcceptedLoss(30, 31))
+    assert (later.next_offset, later.lost) == (31, 11)
+
+
+def test_the_leader_epoch_is_that_of_the_last_batch_that_had_one() -> None:
+    position = Position(start_offset=0, next_offset=0).advanced(5, Receipt(), leader_epoch=3)
+    assert position.leader_epoch == 3
+    assert position.advanced(6, Receipt()).leader_epoch == 3
+
+
+def test_rows_are_tallied_one_by_one_only_where_records_become_several() -> None:
+    one, two = (Tally(1, record_hash("id", 0, offset)) for offset in (1, 2))
+    plain = Position(start_offset=0, next_offset=0).advanced(2, Receipt(stored=one, rows=1))
+    assert (plain.row_hash, plain.row_tally) == (None, one)
+    doubled = Receipt(stored=two, rows=2, row_hash=(two + two).hash)
+    expanded = plain.advanced(3, doubled)
+    assert expanded.row_tally == one + two + two
+    unknown = expanded.advanced(4, Receipt(stored=one, rows=3))
+    assert unknown.row_tally is None
+
+
+def test_a_ledger_of_a_newer_format_is_refused() -> None:
+    newer = Ledger().to_json().replace(f'"format":{FORMAT}', f'"format":{FORMAT + 1}')
+    with pytest.raises(BadInput, match="upgrade this one"):
+        Ledger.from_json(newer)
+
+
+def test_losses_of_format_1_are_placed_by_the_history_and_otherwise_stay_unplaced() -> None:
+    source = SourcePartition("orders", "id", 0)
+
+    def commit(sequence: int, *, from_: Position, to: Position) -> LedgerEntry:
+        return LedgerEntry(
+            sequence=sequence, committed_at_ms=0, before={source: from_}, after={source: to}
+        )
+
+    start = Position(start_offset=0, next_offset=10, unplaced_losses=7)
+    given_up = Position(start_offset=0, next_offset=15, unplaced_losses=12)
+    read_on = Position(start_offset=0, next_offset=20, unplaced_losses=12)
+    history = [commit(3, from_=start, to=given_up), commit(4, from_=given_up, to=read_on)]
+    placed = place_losses(read_on, source, history)
+    assert placed.accepted_losses == (AcceptedLoss(10, 15),)
+    assert (placed.unplaced_losses, placed.lost) == (7, 12)

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from lossless.errors import BadInput, PromiseBroken
-from lossless.pipeline.events import Committed, Event, Started, Warned
+from lossless.errors import BadInput, PromiseBroken, Unavailable
+from lossless.pipeline.batch import Batcher
+from lossless.pipeline.events import Accepted, Committed, Event, Retrying, Started, Warned
+from lossless.pipeline.ledger import AcceptedLoss, SourcePartition
+from lossless.pipeline.runner import Runner
+from lossless.pipeline.sinks.interface import Staged
 from shop import MakeShop, Shop, order
 from topics import create_topic, grow_topic, produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def test_everything_there_is_stored_once_and_a_second_run_adds_nothing(shop: MakeShop) -> None:
@@ -67,7 +77,7 @@ def test_topics_by_pattern_and_topics_that_appear_later(shop: MakeShop) -> None:
     orders.pipeline(topics=pattern).run(once=True)
     create_topic(orders.bootstrap_servers, f"{orders.topic}-more", partitions=1)
     orders.produce(range(5, 8), topic=f"{orders.topic}-more")
-    orders.pipeline(topics=pattern).run(once=True)
+    orders.pipeline('start = "latest"', topics=pattern).run(once=True)
     assert orders.numbers() == list(range(8))
 
 
@@ -109,11 +119,108 @@ def test_records_deleted_unread_are_refused_named_and_accepted_on_request(shop: 
     with pytest.raises(PromiseBroken, match=rf"{orders.topic}-0: offsets 10 to 14 \(5\)"):
         orders.pipeline().run(once=True)
     assert orders.numbers() == list(range(10))
-    ledger = orders.pipeline().run(once=True, accept_loss=True)
+    accepted: list[Accepted] = []
+    ledger = orders.pipeline().run(
+        once=True,
+        accept_loss=True,
+        observe=lambda e: accepted.append(e) if isinstance(e, Accepted) else None,
+    )
     assert orders.numbers() == [*range(10), *range(15, 20)]
     (position,) = ledger.positions.values()
-    assert position.lost == 5
+    assert position.accepted_losses == (AcceptedLoss(10, 15),)
+    (shown,) = [what for event in accepted for what in event.losses.values()]
+    assert "offsets 10 to 14 (5) were deleted before they were read" in shown
     orders.pipeline().run(once=True)
+
+
+def test_a_loss_is_accepted_at_the_start_only_and_not_by_a_retry(
+    shop: MakeShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = shop()
+    orders.produce(range(10))
+    asked: list[bool] = []
+    begin, watch = Runner._begin, Runner._watch
+
+    def remembered(self: Runner, *, accept_loss: bool) -> Mapping[SourcePartition, int]:
+        asked.append(accept_loss)
+        return begin(self, accept_loss=accept_loss)
+
+    def failing_once(self: Runner, query: StreamingQuery) -> None:
+        if len(asked) == 1:
+            raise Unavailable("the sink is down for a moment")
+        watch(self, query)
+
+    monkeypatch.setattr(Runner, "_begin", remembered)
+    monkeypatch.setattr(Runner, "_watch", failing_once)
+    orders.pipeline().run(once=True, accept_loss=True)
+    assert asked == [True, False]
+    assert orders.numbers() == list(range(10))
+
+
+def test_a_topic_taken_out_and_put_back_is_read_on_from_where_it_was(shop: MakeShop) -> None:
+    orders = shop()
+    other = f"{orders.topic}-returns"
+    create_topic(orders.bootstrap_servers, other, partitions=1)
+    orders.produce(range(5))
+    orders.produce(range(5, 8), topic=other)
+    both, one = f'topics = ["{orders.topic}", "{other}"]', f'topics = ["{orders.topic}"]'
+    orders.pipeline(topics=both).run(once=True)
+    with pytest.raises(PromiseBroken, match="does not select the topic any more"):
+        orders.pipeline(topics=one).run(once=True)
+    orders.pipeline(topics=one).run(once=True, accept_loss=True)
+    orders.produce(range(8, 12), topic=other)
+    orders.pipeline(topics=both).run(once=True)
+    assert orders.numbers() == list(range(12))
+
+
+def test_a_batch_that_spark_hands_over_empty_is_not_committed(
+    shop: MakeShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The symptom of SPARK-41375: the plan of a batch comes back without its records."""
+    orders = shop()
+    orders.produce(range(10))
+    stage, emptied = Batcher.stage, []
+
+    def stage_nothing_once(self: Batcher, records: DataFrame, *arguments: Any) -> Staged:
+        if not emptied:
+            emptied.append(True)
+            records = records.where("false")
+        return stage(self, records, *arguments)
+
+    monkeypatch.setattr(Batcher, "stage", stage_nothing_once)
+    retried: list[str] = []
+    orders.pipeline().run(
+        once=True, observe=lambda e: retried.append(e.why) if isinstance(e, Retrying) else None
+    )
+    assert orders.numbers() == list(range(10))
+    assert "Spark handed over no record between offsets 0 and 10" in retried[0]
+
+
+def test_a_transform_that_adds_rows_of_a_table_is_refused_before_the_commit(
+    shop: MakeShop,
+) -> None:
+    orders = shop()
+    orders.produce(range(4))
+    (orders.folder / "unions.py").write_text(
+        "from pyspark.sql import functions as F\n"
+        "def again(rows):\n"
+        "    table = rows.sparkSession.read.parquet(TABLE)\n"
+        "    return rows.where('number >= 9').unionByName(table.select(rows.columns))\n"
+        f"TABLE = {str(orders.folder / 'table')!r}\n"
+    )
+    orders.pipeline().run(once=True)
+    before = orders.numbers()
+    orders.produce(range(4, 14))
+    with pytest.raises(BadInput, match=r"rows of offset 0 of .*, below the batch's first, 4"):
+        orders.pipeline('transform = "unions:again"').run(once=True)
+    assert orders.numbers() == before
+
+
+def test_the_leader_epoch_is_kept_with_each_position(shop: MakeShop) -> None:
+    orders = shop()
+    orders.produce(range(4))
+    ledger = orders.pipeline().run(once=True)
+    assert [position.leader_epoch for position in ledger.positions.values()] == [0]
 
 
 def test_a_recreated_topic_is_refused_and_accepted_on_request(shop: MakeShop) -> None:

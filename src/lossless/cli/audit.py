@@ -40,6 +40,14 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     metavar="FILE",
     help="Verifiable producer events (JSON lines): what was acknowledged, record by record.",
 )
+@click.option(
+    "--findings",
+    "findings_shown",
+    type=click.Choice(["some", "all"]),
+    default="some",
+    show_default=True,
+    help="How many findings the terminal shows; JSON and Parquet always have all.",
+)
 @options.output_format
 @click.option(
     "--html",
@@ -62,6 +70,7 @@ def command(
     pipelines: tuple[str, ...],
     bucket: str | None,
     acknowledged_file: Path | None,
+    findings_shown: str,
     output_format: str,
     html_file: Path | None,
     parquet_folder: Path | None,
@@ -132,7 +141,7 @@ def command(
 
         reports, failures = _audit_each(chosen, audited)
     _write(reports, html_file, parquet_folder)
-    _show(reports, failures, output_format)
+    _show(reports, failures, output_format, all_findings=findings_shown == "all")
     sys.exit(_exit_code(reports, failures))
 
 
@@ -174,10 +183,14 @@ def _write(reports: list[AuditReport], html_file: Path | None, parquet_folder: P
 
 
 def _show(
-    reports: Sequence[AuditReport], failures: Mapping[str, Exception], output_format: str
+    reports: Sequence[AuditReport],
+    failures: Mapping[str, Exception],
+    output_format: str,
+    *,
+    all_findings: bool = False,
 ) -> None:
     from lossless.pipeline.audit.export import to_json
-    from lossless.pipeline.audit.terminal import render
+    from lossless.pipeline.audit.terminal import FINDINGS_MAX, render
 
     if output_format == "json":
         print(to_json(reports, failures))
@@ -185,7 +198,7 @@ def _show(
         for number, report in enumerate(reports):
             if number:
                 stdout.print()
-            for part in render(report):
+            for part in render(report, findings_max=None if all_findings else FINDINGS_MAX):
                 stdout.print(part)
     for name, error in failures.items():
         print_failure(name, error)

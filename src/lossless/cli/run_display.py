@@ -16,6 +16,7 @@ from rich.table import Table
 
 from lossless.cli.console import stderr
 from lossless.pipeline.events import (
+    Accepted,
     Committed,
     Event,
     Lag,
@@ -51,6 +52,9 @@ class LineLog:
         match event:
             case Started():
                 return f"to {event.sink}, from ledger {event.ledger.sequence}"
+            case Accepted():
+                losses = "; ".join(f"{source}: {what}" for source, what in event.losses.items())
+                return f"accepted as lost: {losses}"
             case Committed():
                 return (
                     f"batch {event.ledger.sequence}: {event.records} records, {event.rows} rows, "
@@ -108,6 +112,8 @@ class LiveTable(LineLog):
     def __call__(self, event: Event) -> None:
         shown = self._shown.setdefault(event.pipeline, _Shown())
         match event:
+            case Accepted():
+                self._live.console.print(f"{event.pipeline}: {self.line(event)}", markup=False)
             case Committed():
                 positions = event.ledger.positions.values()
                 shown.batch = event.ledger.sequence

@@ -18,6 +18,14 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What `--accept-loss` gave up: everything it ever will in this run."""
+
+    pipeline: str
+    losses: Mapping[SourcePartition, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
     """A batch is in the table, with everything up to `ledger`."""
 
@@ -60,7 +68,7 @@ class Stopped:
     why: str
 
 
-Event = Started | Committed | Lag | Retrying | Warned | Stopped
+Event = Started | Accepted | Committed | Lag | Retrying | Warned | Stopped
 
 Observer = Callable[[Event], None]
 
@@ -83,6 +91,11 @@ def as_json(event: Event) -> dict[str, object]:
                 "sink": event.sink,
                 "sequence": event.ledger.sequence,
                 "offsets": {str(source): offset for source, offset in event.offsets.items()},
+            }
+        case Accepted():
+            return {
+                **common,
+                "losses": {str(source): what for source, what in event.losses.items()},
             }
         case Committed():
             return {

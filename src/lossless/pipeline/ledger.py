@@ -11,17 +11,26 @@ Invariants
 - The topic's id, not its name, identifies it: a re-created topic is another topic.
 - read = stored + dead + filtered, as counts and as hashes. Offsets are never used as counts:
   transaction markers and compaction leave holes.
+- An offset alone does not identify a record: after an unclean leader election a log is cut back and
+  grows again with other records. So a position carries the leader epoch in which the log held
+  everything below it, and Kafka can tell whether that is still so (KIP-320).
+
+Format 1 had neither leader epochs nor the offsets of accepted losses, only their number. It is read
+as it is; the next commit writes format 2.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from lossless.errors import BadInput
 from lossless.tally import Tally as Tally
+
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,6 +45,18 @@ class SourcePartition:
         return f"{self.topic}-{self.partition}"
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class AcceptedLoss:
+    """Offsets that the user gave up with `--accept-loss`: from `first` to just below `end`."""
+
+    first: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        return self.end - self.first
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
     """What one batch did to one source partition, as evaluated once and written once."""
@@ -44,6 +65,14 @@ class Receipt:
     stored: Tally = Tally()  # distinct source offsets that have at least one row
     dead: Tally = Tally()  # source offsets that became dead letters
     rows: int = 0  # rows written; above stored.count when the transform expands
+    row_hash: int | None = None  # the hashes of all rows added up; None: as `stored`
+    # Of rows and dead letters, to check them by; None: not recorded.
+    first_offset: int | None = field(default=None, compare=False)
+    last_offset: int | None = field(default=None, compare=False)
+
+    @property
+    def row_tally(self) -> Tally | None:
+        return _row_tally(self.stored, self.rows, self.row_hash)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,27 +85,62 @@ class Position:
     stored: Tally = Tally()
     dead: Tally = Tally()
     rows: int = 0
-    lost: int = 0  # offsets given up by `--accept-loss`
-    closed: bool = False  # the topic is gone (re-created under its name), accepted by the user
+    row_hash: int | None = None  # None: one row for every stored offset, or not known
+    accepted_losses: tuple[AcceptedLoss, ...] = ()  # in order, none touching another
+    unplaced_losses: int = 0  # accepted under format 1, which did not keep the offsets
+    closed: bool = False  # the topic is gone or deselected, and the user accepted that
+    # The epoch of a leader whose log held everything below next_offset; None: not known.
+    leader_epoch: int | None = None
 
     @property
     def filtered(self) -> Tally:
         """Read, but neither stored nor dead: the transform dropped them."""
         return self.read - self.stored - self.dead
 
-    def advanced(self, next_offset: int, receipt: Receipt) -> Position:
+    @property
+    def lost(self) -> int:
+        """How many offsets were given up."""
+        return self.unplaced_losses + sum(loss.count for loss in self.accepted_losses)
+
+    @property
+    def row_tally(self) -> Tally | None:
+        """Every row counted, also where one record became several; None when not known."""
+        return _row_tally(self.stored, self.rows, self.row_hash)
+
+    def advanced(
+        self, next_offset: int, receipt: Receipt, *, leader_epoch: int | None = None
+    ) -> Position:
         if next_offset < self.next_offset:
             raise ValueError(f"a ledger cannot go back from {self.next_offset} to {next_offset}")
-        return Position(
-            start_offset=self.start_offset,
+        stored, rows = self.stored + receipt.stored, self.rows + receipt.rows
+        row_hash = None
+        before, added = self.row_tally, receipt.row_tally
+        if rows > stored.count and before is not None and added is not None:
+            row_hash = (before + added).hash
+        return replace(
+            self,
             next_offset=next_offset,
             read=self.read + receipt.read,
-            stored=self.stored + receipt.stored,
+            stored=stored,
             dead=self.dead + receipt.dead,
-            rows=self.rows + receipt.rows,
-            lost=self.lost,
-            closed=self.closed,
+            rows=rows,
+            row_hash=row_hash,
+            leader_epoch=self.leader_epoch if leader_epoch is None else leader_epoch,
         )
+
+    def given_up_to(self, next_offset: int) -> Position:
+        """Everything up to `next_offset` is recorded as an accepted loss."""
+        loss = AcceptedLoss(self.next_offset, next_offset)
+        losses = self.accepted_losses
+        if losses and losses[-1].end == loss.first:
+            losses, loss = losses[:-1], AcceptedLoss(losses[-1].first, loss.end)
+        return replace(self, next_offset=next_offset, accepted_losses=(*losses, loss))
+
+
+def _row_tally(stored: Tally, rows: int, row_hash: int | None) -> Tally | None:
+    if row_hash is not None:
+        return Tally(rows, row_hash)
+    return stored if rows == stored.count else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +160,7 @@ class Ledger:
     def to_json(self) -> str:
         return json.dumps(
             {
+                "format": FORMAT,
                 "sequence": self.sequence,
                 "partitions": [
                     _position_to_json(source, position)
@@ -108,6 +173,7 @@ class Ledger:
     @classmethod
     def from_json(cls, text: str) -> Ledger:
         document = json.loads(text)
+        check_format(document.get("format", 1))
         return cls(
             sequence=document["sequence"],
             positions=dict(_position_from_json(entry) for entry in document["partitions"]),
@@ -140,6 +206,7 @@ class LedgerEntry:
     def to_json(self) -> str:
         return json.dumps(
             {
+                "format": FORMAT,
                 "sequence": self.sequence,
                 "committed_at_ms": self.committed_at_ms,
                 "before": [_position_to_json(s, p) for s, p in sorted(self.before.items())],
@@ -151,6 +218,7 @@ class LedgerEntry:
     @classmethod
     def from_json(cls, text: str) -> LedgerEntry:
         document = json.loads(text)
+        check_format(document.get("format", 1))
         return cls(
             sequence=document["sequence"],
             committed_at_ms=document["committed_at_ms"],
@@ -159,20 +227,56 @@ class LedgerEntry:
         )
 
 
+def check_format(found: int) -> None:
+    """Raises BadInput when a newer release has written the ledger."""
+    if found > FORMAT:
+        raise BadInput(
+            f"the ledger has format {found}, and this release reads up to {FORMAT}",
+            hint="a newer Lossless has written it: upgrade this one",
+        )
+
+
+def place_losses(
+    position: Position, source: SourcePartition, history: Iterable[LedgerEntry]
+) -> Position:
+    """The position with the losses of format 1 placed, as far as its history shows their offsets.
+
+    A commit that accepts a loss does nothing else: it moves the position by as many offsets.
+    """
+    placed = list(position.accepted_losses)
+    unplaced = position.unplaced_losses
+    for entry in history:
+        before, after = entry.before.get(source), entry.after.get(source)
+        if before is None or after is None:
+            continue
+        count = after.unplaced_losses - before.unplaced_losses
+        if 0 < count <= unplaced and after.next_offset - before.next_offset == count:
+            placed.append(AcceptedLoss(before.next_offset, after.next_offset))
+            unplaced -= count
+    return replace(position, accepted_losses=tuple(sorted(placed)), unplaced_losses=unplaced)
+
+
 def _position_to_json(source: SourcePartition, position: Position) -> dict[str, Any]:
-    return {
+    document: dict[str, Any] = {
         "topic": source.topic,
         "topic_id": source.topic_id,
         "partition": source.partition,
         "start_offset": position.start_offset,
         "next_offset": position.next_offset,
+        "leader_epoch": position.leader_epoch,
         "read": [position.read.count, position.read.hash],
         "stored": [position.stored.count, position.stored.hash],
         "dead": [position.dead.count, position.dead.hash],
         "rows": position.rows,
-        "lost": position.lost,
         "closed": position.closed,
     }
+    if position.row_hash is not None:
+        document["row_hash"] = position.row_hash
+    if position.accepted_losses:
+        document["accepted_losses"] = [[loss.first, loss.end] for loss in position.accepted_losses]
+    if position.unplaced_losses:
+        document["unplaced_losses"] = position.unplaced_losses
+    return document
 
 
 def _position_from_json(entry: Mapping[str, Any]) -> tuple[SourcePartition, Position]:
@@ -184,6 +288,10 @@ def _position_from_json(entry: Mapping[str, Any]) -> tuple[SourcePartition, Posi
         stored=Tally(*entry["stored"]),
         dead=Tally(*entry["dead"]),
         rows=entry["rows"],
-        lost=entry["lost"],
+        row_hash=entry.get("row_hash"),
+        accepted_losses=tuple(AcceptedLoss(*loss) for loss in entry.get("accepted_losses", ())),
+        # Format 1 called it `lost` and kept nothing else.
+        unplaced_losses=entry.get("unplaced_losses", entry.get("lost", 0)),
         closed=entry["closed"],
+        leader_epoch=entry.get("leader_epoch"),
     )

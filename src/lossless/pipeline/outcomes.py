@@ -87,8 +87,10 @@ def provenance_hash(topic_id: Column, partition: Column, offset: Column) -> Colu
     return F.xxhash64(topic_id, partition, offset)
 
 
-def hash_sums(digest: Column, when: Column | None = None) -> tuple[Column, Column]:
-    """Two sums that together give the sum of hashes modulo 2^64.
+def hash_sums(
+    digest: Column, when: Column | None = None, times: Column | None = None
+) -> tuple[Column, Column]:
+    """Two sums that together give the sum of hashes modulo 2^64, each taken `times` times.
 
     Spark's ANSI mode refuses a sum that overflows, so the halves are summed apart: neither can
     overflow before four billion records.
@@ -97,6 +99,8 @@ def hash_sums(digest: Column, when: Column | None = None) -> tuple[Column, Colum
     low = digest.bitwiseAND(F.lit(0xFFFFFFFF))
     if when is not None:
         high, low = F.when(when, high), F.when(when, low)
+    if times is not None:
+        high, low = high * times, low * times
     return F.coalesce(F.sum(high), F.lit(0)), F.coalesce(F.sum(low), F.lit(0))
 
 
@@ -134,24 +138,46 @@ def receipts(written: DataFrame, *, may_expand: bool) -> dict[tuple[str, int], R
         written = written.groupBy("topic_id", "partition", "offset", "dead").agg(
             F.sum("rows").alias("rows")
         )
-    high, low = hash_sums(provenance_hash(F.col("topic_id"), F.col("partition"), F.col("offset")))
+    digest = provenance_hash(F.col("topic_id"), F.col("partition"), F.col("offset"))
+    high, low = hash_sums(digest)
+    row_high, row_low = hash_sums(digest, times=F.col("rows"))
     counted = written.groupBy("topic_id", "partition", "dead").agg(
         F.count(F.lit(1)).alias("count"),
         F.sum("rows").alias("rows"),
         high.alias("high"),
         low.alias("low"),
+        *((row_high.alias("row_high"), row_low.alias("row_low")) if may_expand else ()),
+        F.min("offset").alias("first_offset"),
+        F.max("offset").alias("last_offset"),
     )
     found: dict[tuple[str, int], Receipt] = {}
     for row in counted.collect():
         key = (row["topic_id"], row["partition"])
         part = tally(row["count"], row["high"], row["low"])
         receipt = found.get(key, Receipt())
-        found[key] = (
-            replace(receipt, dead=part)
-            if row["dead"]
-            else replace(receipt, stored=part, rows=row["rows"])
+        if row["dead"]:
+            receipt = replace(receipt, dead=part)
+        else:
+            row_hash = None
+            if row["rows"] > part.count:
+                row_hash = tally(row["rows"], row["row_high"], row["row_low"]).hash
+            receipt = replace(receipt, stored=part, rows=row["rows"], row_hash=row_hash)
+        found[key] = replace(
+            receipt,
+            first_offset=least(receipt.first_offset, row["first_offset"]),
+            last_offset=greatest(receipt.last_offset, row["last_offset"]),
         )
     return found
+
+
+def least(known: int | None, other: int) -> int:
+    """The smaller of two offsets, of which one may not be known yet."""
+    return other if known is None else min(known, other)
+
+
+def greatest(known: int | None, other: int) -> int:
+    """The larger of two offsets, of which one may not be known yet."""
+    return other if known is None else max(known, other)
 
 
 def add_tallies(tallies: Iterable[Tally]) -> Tally:

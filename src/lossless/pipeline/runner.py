@@ -2,7 +2,8 @@
 
     start      ledger ← sink; compare with the log; write down where a new source begins
     query      Spark reads from the ledger's offsets into a checkpoint that is new every time
-    batch      plan ← the checkpoint's offset log; stage; check topic ids; commit(expected, next)
+    batch      plan ← the checkpoint's offset log; stage; check receipts, leader epochs and topic
+               ids; commit(expected, next)
     after      the group's offsets go to Kafka, for lag tools; failing there only warns
     trouble    back off, and start again from the ledger
 
@@ -41,6 +42,7 @@ from lossless.pipeline.authorization import denial_in
 from lossless.pipeline.batch import Batcher
 from lossless.pipeline.crash_points import CrashPoints
 from lossless.pipeline.events import (
+    Accepted,
     Committed,
     Lag,
     Observer,
@@ -51,7 +53,8 @@ from lossless.pipeline.events import (
     unobserved,
 )
 from lossless.pipeline.ledger import Ledger, Position, Receipt, SourcePartition
-from lossless.pipeline.resume import Resume, resume
+from lossless.pipeline.outcomes import PROVENANCE
+from lossless.pipeline.resume import Found, Resume, found_in, resume
 from lossless.pipeline.session import is_local, setting
 from lossless.pipeline.sinks.interface import CommitUnknown, Sink, SinkUnavailable, Staged
 from lossless.pipeline.source import LogRange, SourceLog, spark_options, starting_offsets
@@ -117,7 +120,8 @@ class Runner:
             while not self._stop.is_set():
                 head_before = self._head
                 try:
-                    self._run_query(once=once, accept_loss=accept_loss)
+                    # Accepted are the losses that the start shows, and none that come later.
+                    self._run_query(once=once, accept_loss=accept_loss and not self._began)
                     break
                 except LosslessError as error:
                     if not self._began or not _worth_retrying(error):
@@ -152,8 +156,9 @@ class Runner:
                 f"driver has committed {self._head.sequence}: the table is gone or was put back",
                 hint="bring it back; or, if it is as it should be, start the pipeline again",
             )
-        log = self._log(ledger)
-        return ledger, resume(ledger, log, self._start_of(log), accept_loss=accept_loss)
+        found = self._found(ledger)
+        start = {} if ledger.sequence else self._start_of(found.log)
+        return ledger, resume(ledger, found, start, accept_loss=accept_loss)
 
     def _begin(self, *, accept_loss: bool) -> Mapping[SourcePartition, int]:
         """Makes the sink ready and writes down what begins here; gives the offsets to read."""
@@ -166,6 +171,9 @@ class Runner:
             successor = self._head.successor(going_on.changes)
             self._commit(self._head, successor, None)
             self._head = successor
+        if going_on.accepted:
+            losses = {loss.source: loss.what for loss in going_on.accepted}
+            self.observe(Accepted(pipeline=self.pipeline.name, losses=losses))
         self.observe(
             Started(
                 pipeline=self.pipeline.name,
@@ -176,11 +184,11 @@ class Runner:
         )
         return going_on.offsets
 
-    def _log(self, ledger: Ledger) -> dict[SourcePartition, LogRange]:
+    def _found(self, ledger: Ledger) -> Found:
         topics = self.source.topics(self.pipeline.topics, self.pipeline.topic_pattern)
         if not topics and not ledger.positions:
             raise BadInput(f"no topic matches {self.pipeline.topic_pattern!r}")
-        return self.source.ranges(self.source.partitions(topics))
+        return found_in(self.source, ledger, topics)
 
     def _start_of(self, log: Mapping[SourcePartition, LogRange]) -> dict[SourcePartition, int]:
         match self.pipeline.start:
@@ -292,11 +300,20 @@ class Runner:
         if all(len(part) == 0 for part in ranges):
             return
         self._batch.begin(f"staging batch {self._head.sequence + 1}")
+        epochs = self.source.leader_epochs(sorted(ends))
+        self._refuse_cut_back(
+            {s: (starts[s], self._position(s).leader_epoch) for s in ends}, epochs
+        )
         self.crash_points.reached("before-staging")
         staged = self.batcher.stage(records, topics, ranges)
         staged_at = time.monotonic()
         self.crash_points.reached("after-staging")
-        successor = self._successor(ends, staged.receipts)
+        successor = self._successor(ends, staged.receipts, epochs)
+        self._refuse_unread(starts, ends, staged.receipts)
+        self._refuse_cut_back(
+            {s: (end, epochs[s]) for s, end in ends.items()},
+            self.source.leader_epochs(sorted(ends)),
+        )
         self._check_dead_letters(successor)
         self._topic_ids(planned)  # a topic re-created meanwhile must not be committed
         self.crash_points.reached("before-commit")
@@ -351,12 +368,61 @@ class Runner:
         # go on (failOnDataLoss) when that is not 0.
         return self._head.positions.get(source, Position(start_offset=0, next_offset=0))
 
+    def _refuse_cut_back(
+        self,
+        positions: Mapping[SourcePartition, tuple[int, int | None]],
+        epochs: Mapping[SourcePartition, int | None],
+    ) -> None:
+        """Starts again from the ledger when an election took records away below a position.
+
+        The start then says whether they had been read before. Within one epoch a log only grows.
+        """
+        led_by_another = {
+            source: (offset, epoch)
+            for source, (offset, epoch) in positions.items()
+            if epoch is not None and epochs[source] != epoch
+        }
+        cut_back = self.source.cut_back(led_by_another)
+        for source, offset in cut_back.items():
+            raise Unavailable(
+                f"the log of {source} was cut back to offset {offset} while it was read to "
+                f"{positions[source][0]}: an unclean leader election"
+            )
+
+    def _refuse_unread(
+        self,
+        starts: Mapping[SourcePartition, int],
+        ends: Mapping[SourcePartition, int],
+        receipts: Mapping[tuple[str, int], Receipt],
+    ) -> None:
+        """Refuses a batch whose plan came back without records that the log holds (SPARK-41375).
+
+        Markers of transactions, aborted records and compaction leave ranges without any record;
+        the log itself tells whether it is so.
+        """
+        empty = {
+            source: starts[source]
+            for source, end in ends.items()
+            if end > starts[source]
+            and not receipts.get((source.topic_id, source.partition), Receipt()).read.count
+        }
+        found = self.source.first_records(empty, isolation=self.pipeline.isolation)
+        for source, offset in sorted(found.items()):
+            if offset < ends[source]:
+                raise Unavailable(
+                    f"{source}: Spark handed over no record between offsets {starts[source]} and "
+                    f"{ends[source]}, and the log holds one at {offset}: the batch is not committed"
+                )
+
     def _successor(
-        self, ends: Mapping[SourcePartition, int], receipts: Mapping[tuple[str, int], Receipt]
+        self,
+        ends: Mapping[SourcePartition, int],
+        receipts: Mapping[tuple[str, int], Receipt],
+        epochs: Mapping[SourcePartition, int | None],
     ) -> Ledger:
         unplanned = set(receipts) - {(s.topic_id, s.partition) for s in ends}
         if unplanned:
-            raise PromiseBroken(f"the batch wrote rows of partitions it did not plan: {unplanned}")
+            raise _foreign(f"of {', '.join(f'{t}-{p}' for t, p in sorted(unplanned, key=str))}")
         changed = {}
         for source, end in ends.items():
             receipt = receipts.get((source.topic_id, source.partition), Receipt())
@@ -366,8 +432,9 @@ class Runner:
                     f"{source}: {receipt.read.count} records between offsets "
                     f"{position.next_offset} and {end}: the source gave some of them twice"
                 )
+            _refuse_foreign_rows(source, position.next_offset, end, receipt)
             if end != position.next_offset or source not in self._head.positions:
-                changed[source] = position.advanced(end, receipt)
+                changed[source] = position.advanced(end, receipt, leader_epoch=epochs[source])
         return self._head.successor(changed)
 
     def _check_dead_letters(self, successor: Ledger) -> None:
@@ -454,6 +521,29 @@ class Runner:
 
 def _worth_retrying(error: LosslessError) -> bool:
     return isinstance(error, Unavailable) and not isinstance(error, Fenced | ClusterManagerLost)
+
+
+def _refuse_foreign_rows(source: SourcePartition, start: int, end: int, receipt: Receipt) -> None:
+    """Refuses rows and letters that were not made of the batch's own records."""
+    first, last = receipt.first_offset, receipt.last_offset
+    if first is not None and first < start:
+        raise _foreign(f"of offset {first} of {source}, below the batch's first, {start}")
+    if last is not None and last >= end:
+        raise _foreign(f"of offset {last} of {source}, beyond the batch's last, {end - 1}")
+    filtered = receipt.read - receipt.stored - receipt.dead
+    if filtered.count < 0 or (filtered.count == 0 and filtered.hash != 0):
+        raise _foreign(
+            f"of {receipt.stored.count + receipt.dead.count} records of {source}, but it read "
+            f"{receipt.read.count}, or other ones"
+        )
+
+
+def _foreign(what: str) -> BadInput:
+    return BadInput(
+        f"the batch has rows {what}: it was not committed",
+        hint=f"a transform may only return rows made of its input, each with the {PROVENANCE} it "
+        "came with; does it add rows of a table?",
+    )
 
 
 def _committed(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +82,7 @@ class LogRange:
 
     earliest: int
     latest: int
+    leader_epoch: int | None = None  # of the leader that said where the log ends
 
 
 def kafka_topic_id(uuid: object) -> str:
@@ -100,13 +101,18 @@ class SourceLog:
         self._consumers: dict[str, Consumer] = {}
         self._address = client_settings.get("bootstrap.servers", "(no bootstrap.servers)")
 
-    def topics(self, names: Sequence[str], pattern: str | None = None) -> list[str]:
-        """The topics of a pipeline that exist now. A topic asked for by name must exist."""
+    def topics(
+        self, names: Sequence[str], pattern: str | None = None, *, existing_only: bool = False
+    ) -> list[str]:
+        """The topics of a pipeline that exist now. BadInput if one asked for by name does not,
+        unless only the existing ones are asked for."""
         existing = set(
             self._call(lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)).topics
         )
         if pattern is not None:
             return sorted(t for t in existing if re.fullmatch(pattern, t))
+        if existing_only:
+            return [name for name in names if name in existing]
         missing = sorted(set(names) - existing)
         if missing:
             self._require_describe(missing)
@@ -151,12 +157,80 @@ class SourceLog:
     def ranges(self, partitions: Iterable[SourcePartition]) -> dict[SourcePartition, LogRange]:
         wanted = list(partitions)
         earliest = self._offsets(wanted, OffsetSpec.earliest())
-        latest = self.latest(wanted)
-        return {p: LogRange(earliest=earliest[p], latest=latest[p]) for p in wanted}
+        latest = self._latest(wanted)
+        return {
+            p: LogRange(
+                earliest=earliest[p],
+                latest=int(latest[p].offset),
+                leader_epoch=leader_epoch(latest[p]),
+            )
+            for p in wanted
+        }
+
+    def leader_epochs(
+        self, partitions: Sequence[SourcePartition]
+    ) -> dict[SourcePartition, int | None]:
+        """The epoch of each partition's leader; None where a broker does not tell."""
+        return {source: leader_epoch(end) for source, end in self._latest(partitions).items()}
+
+    def cut_back(
+        self, positions: Mapping[SourcePartition, tuple[int, int]]
+    ) -> dict[SourcePartition, int]:
+        """Where a log was cut back below a position, given as (next offset, leader epoch).
+
+        The answer is the first offset that no longer holds the record of that epoch. librdkafka
+        asks OffsetForLeaderEpoch (KIP-320) before it fetches from a position that has an epoch, and
+        refuses one that is not in order.
+        """
+        answers = self._first_answers(positions, isolation="read_uncommitted")
+        ends = {source: _EPOCH_END.search(error.str()) for source, error in answers.refused.items()}
+        # -1: the leader knows no record of this epoch or an earlier one.
+        return {source: max(0, int(end[1])) for source, end in ends.items() if end is not None}
+
+    def first_records(
+        self, starts: Mapping[SourcePartition, int], *, isolation: str
+    ) -> dict[SourcePartition, int]:
+        """The offset of the first record at or after each start; without partitions that end."""
+        positions = {source: (start, -1) for source, start in starts.items()}
+        answers = self._first_answers(positions, isolation=isolation)
+        for source, error in answers.refused.items():
+            raise Unavailable(f"{source} cannot be read from {starts[source]}: {error.str()}")
+        return answers.offsets
+
+    def _first_answers(
+        self, positions: Mapping[SourcePartition, tuple[int, int]], *, isolation: str
+    ) -> _Answers:
+        if not positions:
+            return _Answers()
+        consumer = Consumer(
+            {
+                **self._settings,
+                "group.id": "lossless-positions",  # never joined, never committed
+                "enable.auto.commit": "false",
+                "enable.partition.eof": "true",
+                "auto.offset.reset": "error",
+                "isolation.level": isolation,
+                "fetch.message.max.bytes": "1",  # a broker gives one batch all the same
+                "queued.min.messages": "1",
+                "log_level": "0",
+            }
+        )
+        try:
+            answers: _Answers = self._call(lambda: _first_answers(consumer, positions))
+            return answers
+        finally:
+            consumer.close()
 
     def latest(self, partitions: Sequence[SourcePartition]) -> dict[SourcePartition, int]:
         """The high watermarks: the offset after the last record that is committed."""
-        return self._offsets(partitions, OffsetSpec.latest())
+        return {source: int(end.offset) for source, end in self._latest(partitions).items()}
+
+    def _latest(
+        self, partitions: Sequence[SourcePartition]
+    ) -> dict[SourcePartition, ListOffsetsResultInfo]:
+        return self.list_offsets(
+            partitions, OffsetSpec.latest(), isolation=IsolationLevel.READ_UNCOMMITTED
+        )
 
     def offsets_at(
         self, partitions: Sequence[SourcePartition], moment: datetime
@@ -309,6 +383,58 @@ class SourceLog:
             f"no answer from Kafka at {self._address}: {reason}",
             hint="is the cluster up, and are the client settings those of its listener?",
         )
+
+
+def leader_epoch(end: ListOffsetsResultInfo) -> int | None:
+    """The epoch of the leader that answered; None where it does not tell."""
+    epoch = end.leader_epoch
+    return int(epoch) if epoch is not None and epoch >= 0 else None
+
+
+# librdkafka gives the offset at which the epoch ended in the text of its error only.
+_EPOCH_END = re.compile(r"broker end offset is (-?\d+)")
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What fetching from positions gave: a record's offset, a refusal, or nothing at the end."""
+
+    offsets: dict[SourcePartition, int] = field(default_factory=dict)
+    refused: dict[SourcePartition, KafkaError] = field(default_factory=dict)
+
+
+def _first_answers(
+    consumer: Consumer, positions: Mapping[SourcePartition, tuple[int, int]]
+) -> _Answers:
+    unanswered = {(source.topic, source.partition): source for source in positions}
+    consumer.assign(
+        [
+            TopicPartition(source.topic, source.partition, offset, leader_epoch=leader_epoch)
+            for source, (offset, leader_epoch) in positions.items()
+        ]
+    )
+    answers = _Answers()
+    deadline = time.monotonic() + REQUEST_TIMEOUT_S
+    while unanswered:
+        message = consumer.poll(max(0.0, deadline - time.monotonic()))
+        if message is None:
+            silent = ", ".join(str(source) for source in sorted(unanswered.values()))
+            raise KafkaException(
+                KafkaError(KafkaError._TIMED_OUT, f"no answer about the position in {silent}")
+            )
+        name = (str(message.topic()), message.partition() or 0)
+        error = message.error()
+        if name not in unanswered:
+            continue  # more of a partition that has answered, or about a broker
+        source = unanswered.pop(name)
+        if error is None:
+            answers.offsets[source] = int(message.offset() or 0)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            answers.refused[source] = error
+        elif error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+        consumer.incremental_unassign([TopicPartition(*name)])
+    return answers
 
 
 def spark_options(pipeline: PipelineContract, client_settings: Mapping[str, str]) -> dict[str, str]:

@@ -184,6 +184,9 @@ class ListSink:
     def history(self) -> list[LedgerEntry]:
         return self.history_
 
+    def other_ledgers(self) -> list[Ledger]:
+        return []
+
     def rows(self) -> DataFrame:
         return self._frame(self.rows_)
 

@@ -6,9 +6,17 @@ Tests damage it (delete a row, shift the ledger) and ask what the audit says.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from lossless.pipeline.audit.balance import Examination, OffsetRange, add, examine, expands
+from lossless.pipeline.audit.balance import (
+    Examination,
+    OffsetRange,
+    add,
+    balance_acknowledged,
+    examine,
+    expands,
+)
 from lossless.pipeline.audit.model import (
     Difference,
     Finding,
@@ -17,16 +25,16 @@ from lossless.pipeline.audit.model import (
     PartitionEvidence,
     Region,
 )
-from lossless.pipeline.audit.naming import name_records
+from lossless.pipeline.audit.naming import name_lost, name_records
 from lossless.pipeline.ledger import LedgerEntry, Position, Receipt, SourcePartition
-from lossless.tally import Tally, record_hash
+from lossless.tally import HASH_MODULUS, Tally, record_hash
 
 SOURCE = SourcePartition("orders", "topic-id-of-orders", 0)
 BUCKET_MS = 10_000
 STORED, DEAD, FILTERED = "stored", "dead", "filtered"
 
 
-def tally(offsets: list[int]) -> Tally:
+def tally(offsets: Iterable[int]) -> Tally:
     return add(Tally(1, record_hash(SOURCE.topic_id, SOURCE.partition, o)) for o in offsets)
 
 
@@ -49,13 +57,19 @@ class World:
     letters: list[int] = field(default_factory=list)
     moved: dict[int, int] = field(default_factory=dict)  # rows with another timestamp
     log_start: int = 0
+    log_end: int | None = None  # None: just behind the last record
     compacted: bool = False
     gone_from_log: set[int] = field(default_factory=set)
     start_offset: int = 0
     acknowledged: list[int] | None = None
+    rows_each: int = 1  # what a transform made of each record that it kept
+    cut_back_to: int | None = None  # other records stand there since an unclean election
+    moved_on_to: int | None = None  # a live pipeline's next offset after the scan
+    gone: bool = False  # the topic was deleted
 
     def __post_init__(self) -> None:
-        self.rows = [o for o, f in sorted(self.fate.items()) if f == STORED]
+        stored = [o for o, f in sorted(self.fate.items()) if f == STORED]
+        self.rows = [o for o in stored for _ in range(self.rows_each)]
         self.letters = [o for o, f in sorted(self.fate.items()) if f == DEAD]
         self.history = self._history()
         self.position = self.history[-1].after[SOURCE]
@@ -66,14 +80,17 @@ class World:
         for sequence, next_offset in enumerate(self.commits, start=1):
             inside = [o for o in self.fate if position.next_offset <= o < next_offset]
             by_fate = {fate: [o for o in inside if self.fate[o] == fate] for fate in (STORED, DEAD)}
+            rows = by_fate[STORED] * self.rows_each
             after = position.advanced(
                 next_offset,
                 Receipt(
                     read=tally(inside),
                     stored=tally(by_fate[STORED]),
                     dead=tally(by_fate[DEAD]),
-                    rows=len(by_fate[STORED]),
+                    rows=len(rows),
+                    row_hash=tally(rows).hash if self.rows_each > 1 else None,
                 ),
+                leader_epoch=3,
             )
             history.append(
                 LedgerEntry(
@@ -104,8 +121,8 @@ class World:
     def groups(self, offsets: list[int], *, table: bool = False) -> dict[tuple[int, Region], Group]:
         found: dict[tuple[int, Region], list[int]] = {}
         for o in offsets:
-            moment = self.moved.get(o, bucket_of(o)) if table else bucket_of(o)
-            found.setdefault((moment, self.region(o)), []).append(o)
+            moment = self.moved.get(o, timestamp_ms(o)) if table else timestamp_ms(o)
+            found.setdefault((moment - moment % BUCKET_MS, self.region(o)), []).append(o)
         distinct = table and expands(self.position)
         return {
             key: Group(
@@ -113,9 +130,15 @@ class World:
                 rows=len(inside),
                 first_offset=min(inside),
                 last_offset=max(inside),
+                row_hash=tally(inside).hash,
+                moment_hash=self._moments(sorted(set(inside)) if distinct else inside, table),
             )
             for key, inside in found.items()
         }
+
+    def _moments(self, offsets: Iterable[int], table: bool) -> int:
+        moved = self.moved if table else {}
+        return sum(hash((o, moved.get(o, timestamp_ms(o)))) for o in offsets) % HASH_MODULUS
 
     def evidence(self) -> PartitionEvidence:
         by_bucket: dict[int, Tally] | None = None
@@ -127,13 +150,22 @@ class World:
                 by_bucket[b] = by_bucket.get(b, Tally()) + tally([o])
                 first, last = offsets.get(b, (o, o))
                 offsets[b] = min(first, o), max(last, o)
+        after = self.position
+        if self.moved_on_to is not None:
+            after = replace(after, next_offset=self.moved_on_to)
+        end = self.log_end
+        if end is None:
+            end = max([*self.fate, *self.ahead], default=-1) + 1
         return PartitionEvidence(
             source=SOURCE,
             position=self.position,
-            position_after=self.position,
-            log=LogBounds(start=self.log_start, end=max([*self.fate, *self.ahead], default=-1) + 1),
+            position_after=after,
+            log=None if self.gone else LogBounds(start=self.log_start, end=end),
+            cut_back_to=self.cut_back_to,
             compacted=self.compacted,
-            logged=self.groups([o for o in self.log if o >= self.position.start_offset]),
+            logged={}
+            if self.gone
+            else self.groups([o for o in self.log if o >= self.position.start_offset]),
             stored=self.groups(self.rows, table=True),
             letters=self.groups(self.letters),
             acknowledged=by_bucket,
@@ -145,14 +177,32 @@ class World:
         return examine(self.evidence())
 
     def findings(self) -> list[Finding]:
+        """What the audit names, comparing offsets only where it would."""
         examination = self.examine()
+        if not examination.needs_comparison:
+            return []
         return name_records(examination, self.differences(examination))
+
+    def findings_about_acknowledged(self) -> list[Finding]:
+        if self.acknowledged is None:
+            return []
+        examination = self.examine()
+        return name_lost(examination, balance_acknowledged(examination))
+
+    def undecided(self) -> list[str]:
+        examination = self.examine()
+        undecided = list(examination.undecided)
+        if self.acknowledged is not None:
+            undecided += balance_acknowledged(examination).undecided
+        return undecided
 
     def differences(self, examination: Examination) -> list[Difference]:
         """What `differences.py` asks Spark for."""
         ranges = [examination.compare] if examination.compare else []
         if examination.beyond:
-            ranges.append(OffsetRange(first=self.position.next_offset, end=None))
+            ranges.append(OffsetRange(first=examination.next_offset_after, end=None))
+        if examination.before:
+            ranges.append(OffsetRange(first=0, end=self.position.start_offset))
         logged, rows, letters = Counter(self.log), Counter(self.rows), Counter(self.letters)
         found = []
         for o in sorted({*logged, *rows, *letters}):
@@ -167,12 +217,13 @@ class World:
                 logged_at_ms=timestamp_ms(o) if logged[o] else None,
                 stored_at_ms=self.moved.get(o, timestamp_ms(o)) if rows[o] + letters[o] else None,
             )
-            normal = rows[o] + letters[o] == 1 and (
+            once = min(rows[o], 1) if expands(self.position) else rows[o]
+            normal = once + letters[o] == 1 and (
                 o < self.log_start
                 or (self.compacted and not logged[o])
                 or (logged[o] == 1 and o not in self.moved)
             )
-            if o >= self.position.next_offset:
+            if o >= self.position.next_offset or o < self.position.start_offset:
                 normal = rows[o] + letters[o] == 0
             if not normal:
                 found.append(difference)

@@ -235,6 +235,50 @@ def test_records_deleted_by_retention_are_explained_once_read_and_lost_before(
     assert report.total.lost == 5
 
 
+def test_what_a_partition_lost_before_it_was_first_read_is_lost(
+    audited: Auditor, client_settings: Mapping[str, str], spark: SparkSession
+) -> None:
+    topic = AuditedTopic(client_settings, partitions=2)
+    delivered = topic.send(0, 20)
+    sink = ListSink(spark)
+    sink.commit([r for r in delivered if r.partition == 0])
+    assert audited(topic, sink).verdict is Verdict.BALANCED
+    for answer in topic.admin.delete_records([TopicPartition(topic.name, 1, 4)]).values():
+        answer.result(30)
+    (finding,) = audited(topic, sink).findings
+    assert finding.kind is FindingKind.DELETED_UNREAD
+    assert (finding.partition, finding.offset, finding.last_offset) == (1, 0, 3)
+
+
+def test_rows_of_another_pipeline_in_the_same_table_are_not_unexpected(
+    audited: Auditor, client_settings: Mapping[str, str], spark: SparkSession
+) -> None:
+    mine, others = (AuditedTopic(client_settings, partitions=1) for _ in range(2))
+    sink, other = ListSink(spark), ListSink(spark)
+    sink.commit(mine.send(0, 5))
+    other.commit(others.send(0, 5))
+    sink.rows_ += other.rows_
+    assert audited(mine, sink).total.unexpected == 5
+    sink.other_ledgers = lambda: [other.ledger_]  # type: ignore[method-assign]
+    report = audited(mine, sink)
+    assert (report.verdict, report.total.unexpected) == (Verdict.BALANCED, 0)
+
+
+def test_a_log_that_holds_other_records_than_those_that_were_read_does_not_balance(
+    audited: Auditor, client_settings: Mapping[str, str], spark: SparkSession
+) -> None:
+    topic = AuditedTopic(client_settings, partitions=1)
+    sink = ListSink(spark)
+    sink.commit(topic.send(0, 5))
+    (source,) = sink.ledger_.positions
+    # No leader of this log ever had such an epoch: what was read came from another log.
+    position = replace(sink.ledger_.positions[source], leader_epoch=9)
+    sink.ledger_ = Ledger(sequence=1, positions={source: position})
+    report = audited(topic, sink)
+    assert report.verdict is Verdict.NOT_BALANCED
+    assert named(report) == [(FindingKind.LEDGER, 0, None), (FindingKind.REPLACED, 0, 0)]
+
+
 def test_a_topic_that_was_re_created_leaves_the_old_one_undecided(
     audited: Auditor, client_settings: Mapping[str, str], spark: SparkSession
 ) -> None:
@@ -382,6 +426,31 @@ def test_an_acknowledged_file_lists_lost_and_duplicated_records_one_by_one(
     file.write_text('{"name": "producer_send_success", "topic": "x"}\n')
     with pytest.raises(BadInput, match="line 1"):
         audited(topic, sink, acknowledged_file=file)
+
+
+def test_a_log_record_answers_for_one_acknowledgement_only(
+    audited: Auditor, client_settings: Mapping[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = AuditedTopic(client_settings, partitions=1)
+    delivered = topic.send(0, 6)
+    again = topic.send(4, 1)[0]  # a retry: value-4 stands at offsets 4 and 6
+    sink = ListSink(spark)
+    sink.commit([*delivered, again])
+    events = [event(r, r.offset, r.value.decode()) for r in delivered]
+    events += [
+        event(delivered[2], 2, "value-2"),  # acknowledged twice, and stands there once
+        event(delivered[1], 20, "value-1"),  # the same value again, and this one is gone
+        event(delivered[4], 21, "value-4"),  # stands at offset 6, which nothing else answers for
+        event(delivered[4], 22, "value-4"),  # and this one nowhere
+        {**event(delivered[5], 5, ""), "value": None},
+        {**event(delivered[5], 30, ""), "value": None},
+    ]
+    file = tmp_path / "producer.jsonl"
+    file.write_text("".join(json.dumps(e) + "\n" for e in events))
+    report = audited(topic, sink, acknowledged_file=file)
+    lost = sorted(f.offset or 0 for f in report.findings if f.kind is FindingKind.LOST)
+    assert lost == [2, 5, 20, 22, 30]
+    assert (report.total.acknowledged, report.total.lost) == (12, 5)
 
 
 def event(record: Delivered, offset: int, value: str) -> dict[str, object]:

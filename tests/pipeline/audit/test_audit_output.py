@@ -17,7 +17,7 @@ from lossless.errors import BadInput
 from lossless.pipeline.audit import AuditReport, Finding, FindingKind, Reported, Verdict
 from lossless.pipeline.audit.balance import balance_acknowledged
 from lossless.pipeline.audit.export import to_json, worst, write_parquet
-from lossless.pipeline.audit.html import to_html
+from lossless.pipeline.audit.html import _ticks, to_html
 from lossless.pipeline.audit.naming import in_bucket, name_records
 from lossless.pipeline.audit.reports import choose_bucket_ms
 from lossless.pipeline.audit.summary import (
@@ -144,15 +144,36 @@ def test_no_figure_is_cut_off_where_the_terminal_is_narrow(damaged: AuditReport)
     assert any("123456789" in line and "987654321" in line for line in narrow)
 
 
+def header_of_balance(report: AuditReport) -> str:
+    return next(line for line in terminal(report).splitlines() if line.startswith("by "))
+
+
 def test_what_is_nothing_as_expected_takes_no_column(damaged: AuditReport) -> None:
-    headers = terminal(damaged).splitlines()[1].split(maxsplit=3)[3].split()
+    headers = header_of_balance(damaged).split()[3:]
     assert headers == ["acknowledged", "logged", "stored", "lost", "duplicated"]
-    unreported = terminal(replace(damaged, reported=Reported.NO)).splitlines()[1]
-    assert "acknowledged" not in unreported
+    assert "acknowledged" not in header_of_balance(replace(damaged, reported=Reported.NO))
     everything = replace(damaged.total, filtered=1, dead=1, in_flight=1, explained=1, unexpected=1)
-    header = terminal(replace(damaged, total=everything)).splitlines()[1]
+    header = header_of_balance(replace(damaged, total=everything))
     for name in ("filtered", "dead", "in flight", "explained", "unexpected"):
         assert name in header
+
+
+def test_a_failed_audit_begins_with_its_verdict_and_its_findings(damaged: AuditReport) -> None:
+    lines = [line.strip() for line in terminal(damaged).splitlines()]
+    assert lines[1] == "not balanced: 100 acknowledged, 99 stored, 1 lost, 1 duplicated"
+    assert lines[2] == "2 findings"
+    one = replace(damaged, findings=damaged.findings[:1])
+    assert terminal(one).splitlines()[2].strip() == "1 finding"
+
+
+def test_every_finding_is_shown_on_request(damaged: AuditReport) -> None:
+    many = replace(damaged, findings=[damaged.findings[0]] * 500)
+    console = Console(file=io.StringIO(), width=200)
+    for part in render(many, findings_max=None):
+        console.print(part)
+    output = console.file
+    assert isinstance(output, io.StringIO)
+    assert output.getvalue().count(key_of(damaged.findings[0])) == 500
 
 
 def test_many_findings_are_cut_short_in_the_terminal_and_complete_in_json(
@@ -237,6 +258,29 @@ def test_html_is_one_file_that_fetches_nothing_and_has_plots_and_findings(
     assert "@import" not in text
     assert "url(" not in text
     assert "prefers-color-scheme: dark" in text
+
+
+def test_html_shows_topics_period_and_partitions(damaged: AuditReport) -> None:
+    text = to_html([damaged])
+    assert "Topic orders against delta table ./warehouse/orders" in text
+    assert "Records from 2023-11-14 22:13:20 to 2023-11-14 22:14:50 UTC." in text
+    row = text[text.index("Balance by partition") :]
+    assert "<td>orders-0</td>" in row
+    assert row.index("<td>orders-0</td>") < row.index("Balance by bucket")
+
+
+@pytest.mark.parametrize(
+    ("top", "ticks"),
+    [
+        (1, [0, 1]),
+        (5, [0, 1, 2, 3, 4, 5]),
+        (11, [0, 2, 4, 6, 8, 10]),
+        (99, [0, 20, 40, 60, 80]),
+        (1_234_567, [0, 500_000, 1_000_000]),
+    ],
+)
+def test_the_ticks_of_an_axis_are_round_numbers(top: int, ticks: list[int]) -> None:
+    assert _ticks(top) == ticks
 
 
 def test_html_of_a_balanced_audit_says_that_there_is_no_gap(world: World) -> None:

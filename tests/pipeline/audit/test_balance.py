@@ -13,7 +13,7 @@ from lossless.pipeline.audit.balance import balance_acknowledged, examine
 from lossless.pipeline.audit.model import FindingKind, HiddenRecords
 from lossless.pipeline.audit.naming import find_by_hash, find_run_by_hash, name_lost
 from lossless.pipeline.audit.summary import AuditedPartition, add_buckets, buckets_of
-from lossless.pipeline.ledger import Position
+from lossless.pipeline.ledger import AcceptedLoss, Position
 from lossless.tally import Tally
 
 
@@ -217,7 +217,7 @@ def test_a_gap_in_the_log_is_explained_by_compaction_only_where_the_topic_compac
 
 def test_an_accepted_loss_is_a_note_and_no_finding() -> None:
     audited = world()
-    audited.position = replace(audited.position, lost=12)
+    audited.position = replace(audited.position, accepted_losses=(AcceptedLoss(9, 21),))
     assert audited.examine().balanced
     assert "--accept-loss" in audited.examine().notes[0]
 
@@ -337,7 +337,8 @@ def test_what_was_given_up_is_explained_and_not_lost() -> None:
     audited = world()
     audited.acknowledged = [*audited.fate, *audited.ahead, 9, 19]
     assert len(balance_acknowledged(audited.examine()).lost) == 2
-    audited.position = replace(audited.position, lost=2)
+    losses = (AcceptedLoss(9, 10), AcceptedLoss(19, 20))
+    audited.position = replace(audited.position, accepted_losses=losses)
     examination = audited.examine()
     balance = balance_acknowledged(examination)
     assert balance.lost == {}

@@ -20,7 +20,7 @@ from delta_driver import (
 from pyspark.sql import Row
 
 from lossless.errors import Fenced
-from lossless.pipeline.ledger import Ledger, Position, Receipt
+from lossless.pipeline.ledger import AcceptedLoss, Ledger, Position, Receipt
 from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD, PROVENANCE
 from lossless.pipeline.sinks.delta import DeltaSink
 from lossless.pipeline.sinks.interface import CommitUnknown, SinkUnavailable
@@ -69,7 +69,11 @@ def test_an_expanding_transform_stores_more_rows_than_source_offsets(
 ) -> None:
     expanded = outcomes(spark, [(0, 0), (0, 1), (0, 1), (0, 1)], [(1, 0)])
     assert driver.sink.stage(expanded, may_expand=True).receipts == {
-        (TOPIC_ID, 0): Receipt(stored=tally_of((0, 0), (0, 1)), rows=4),
+        (TOPIC_ID, 0): Receipt(
+            stored=tally_of((0, 0), (0, 1)),
+            rows=4,
+            row_hash=tally_of((0, 0), (0, 1), (0, 1), (0, 1)).hash,
+        ),
         (TOPIC_ID, 1): Receipt(dead=tally_of((1, 0))),
     }
 
@@ -82,14 +86,24 @@ def test_every_field_of_the_ledger_comes_back(driver: Driver) -> None:
         stored=Tally(5, 2**63),
         dead=Tally(3, 2**63 - 1),
         rows=11,
-        lost=2,
+        row_hash=2**63,
+        accepted_losses=(AcceptedLoss(5, 7),),
+        unplaced_losses=2,
         closed=True,
+        leader_epoch=7,
     )
     begun = Position(start_offset=0, next_offset=0)
     first = Ledger().successor({SOURCES[0]: written, SOURCES[1]: begun})
     driver.sink.commit(Ledger(), first, None)
     assert driver.sink.ledger() == first
-    second = first.successor({SOURCES[0]: replace(written, closed=False, lost=0)})
+    changed = replace(
+        written,
+        accepted_losses=(AcceptedLoss(5, 9), AcceptedLoss(12, 13)),
+        unplaced_losses=0,
+        closed=False,
+        leader_epoch=None,
+    )
+    second = first.successor({SOURCES[0]: changed})
     driver.sink.commit(first, second, None)
     assert driver.sink.ledger() == second
 

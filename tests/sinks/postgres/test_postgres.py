@@ -67,6 +67,8 @@ def test_an_expanded_record_is_stored_once_and_has_all_its_rows(
     staged = write(sink, twice, 10, may_expand=True)
     (receipt,) = staged.receipts.values()
     assert (receipt.stored, receipt.dead, receipt.rows) == (tally(0, 1), tally(9), 4)
+    assert receipt.row_hash == tally(0, 0, 1, 1).hash
+    assert (receipt.first_offset, receipt.last_offset) == (0, 9)
     assert stored(dsn) == [(1, "a"), (1, "a"), (2, "b"), (2, "b")]
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lossless.errors import BadInput
@@ -120,25 +121,18 @@ def compare_with_log(
             F.col("value").cast("string").alias("logged_value"),
             F.unix_millis("timestamp").alias("timestamp_ms"),
         )
-        joined = frame.join(logged, ["topic", "partition", "offset"], "left")
-        present = F.col("timestamp_ms").isNotNull() & F.coalesce(
-            F.col("value") == F.col("logged_value"), F.col("value").isNull()
-        )
-        timestamp = F.col("timestamp_ms")
-        bucket = (timestamp - F.pmod(timestamp, F.lit(bucket_ms))).alias("bucket")
-        counts = joined.where(present).groupBy("topic", "partition", bucket).count()
-        for row in run_job(counts.collect):
-            source = sources[row["topic"], row["partition"]]
-            found[source].by_bucket[row["bucket"]] = row["count"]
-        elsewhere = logged.select("topic", F.col("logged_value").alias("value"))
-        # A record that was acknowledged twice, at two offsets, is not lost while one can be read.
-        lost = (
-            joined.where(~present)
-            .select(*frame.columns)
-            .join(elsewhere, ["topic", "value"], "left_anti")
-            .limit(LISTED_MAX)
-        )
-        absent = [AcknowledgedRecord(**row.asDict()) for row in run_job(lost.collect)]
+        matched = _matched(frame, logged).persist()
+        try:
+            timestamp = F.col("timestamp_ms")
+            bucket = (timestamp - F.pmod(timestamp, F.lit(bucket_ms))).alias("bucket")
+            present = matched.where("present")
+            for row in run_job(present.groupBy("topic", "partition", bucket).count().collect):
+                source = sources[row["topic"], row["partition"]]
+                found[source].by_bucket[row["bucket"]] = row["count"]
+            lost = _not_elsewhere(matched, logged).select(*frame.columns).limit(LISTED_MAX)
+            absent = [AcknowledgedRecord(**row.asDict()) for row in run_job(lost.collect)]
+        finally:
+            matched.unpersist()
         for finding, source in _duplicates(frame, logged, sources):
             found[source].findings.append(finding)
     for record in sorted(absent, key=lambda r: (r.topic, r.partition, r.offset)):
@@ -146,6 +140,53 @@ def compare_with_log(
         found[source].lost += 1
         found[source].findings.append(_lost(record, source, bounds[source]))
     return found
+
+
+def _matched(acknowledged: DataFrame, logged: DataFrame) -> DataFrame:
+    """The acknowledgements with what stands at their offsets, and whether that answers for them.
+
+    A record of the log answers for one acknowledgement: of several for one offset only the first
+    that it agrees with is `present`.
+    """
+    joined = acknowledged.join(logged, ["topic", "partition", "offset"], "left")
+    agrees = F.col("timestamp_ms").isNotNull() & F.coalesce(
+        F.col("value") == F.col("logged_value"), F.col("value").isNull()
+    )
+    # An acknowledgement that names the value comes before one that would agree with any.
+    one_by_one = Window.partitionBy("topic", "partition", "offset", "agrees").orderBy(
+        F.col("value").desc_nulls_last(), F.col("key").desc_nulls_last()
+    )
+    return (
+        joined.withColumn("agrees", agrees)
+        .withColumn("nth", F.row_number().over(one_by_one))
+        .withColumn("present", F.col("agrees") & (F.col("nth") == 1))
+    )
+
+
+def _not_elsewhere(matched: DataFrame, logged: DataFrame) -> DataFrame:
+    """The acknowledgements that no record of the log answers for.
+
+    A value that was acknowledged at an offset that it does not have may stand elsewhere, after a
+    retry; but only a record that answers for no other acknowledgement counts for it.
+    """
+    absent = matched.where("NOT present")
+    values = absent.where("value IS NOT NULL").select("topic", "value").distinct()
+    answering = matched.where("present").select(
+        "topic", F.col("logged_value").alias("value"), F.lit(-1).alias("spare")
+    )
+    standing = logged.select("topic", F.col("logged_value").alias("value"), F.lit(1).alias("spare"))
+    spare = (
+        standing.unionByName(answering)
+        .join(values, ["topic", "value"], "left_semi")
+        .groupBy("topic", "value")
+        .agg(F.sum("spare").alias("spare"))
+    )
+    in_order = Window.partitionBy("topic", "value").orderBy("partition", "offset")
+    return (
+        absent.withColumn("turn", F.row_number().over(in_order))
+        .join(spare, ["topic", "value"], "left")
+        .where(F.col("value").isNull() | (F.col("turn") > F.coalesce(F.col("spare"), F.lit(0))))
+    )
 
 
 def _frame(spark: SparkSession, records: Sequence[AcknowledgedRecord]) -> DataFrame:

@@ -66,7 +66,13 @@ from lossless.pipeline.audit.summary import (
     summarise,
     verdict_of,
 )
-from lossless.pipeline.ledger import Ledger, LedgerEntry, Position, SourcePartition
+from lossless.pipeline.ledger import (
+    Ledger,
+    LedgerEntry,
+    Position,
+    SourcePartition,
+    place_losses,
+)
 from lossless.tally import Tally
 
 if TYPE_CHECKING:
@@ -84,6 +90,9 @@ class Audited(Protocol):
         """None: a table that nobody keeps a ledger for."""
 
     def history(self) -> Sequence[LedgerEntry]: ...
+
+    def other_ledgers(self) -> Sequence[Ledger]:
+        """Of other pipelines that write into the same table."""
 
     def rows(self) -> DataFrame: ...
 
@@ -169,6 +178,13 @@ class _Audit:
             positions = {
                 s: Position(start_offset=b.start, next_offset=b.end) for s, b in bounds.items()
             }
+        elif ledger.sequence:
+            # Whatever appears once there is a ledger begins at its first offset, as in `run`.
+            positions = {**dict.fromkeys(bounds, NEVER_READ), **positions}
+        if any(position.unplaced_losses for position in positions.values()):
+            history = self.sink.history()
+            positions = {s: place_losses(p, s, history) for s, p in positions.items()}
+        cut_back = self.log.cut_back(positions, bounds)
         acknowledged = gather(reports, positions, bounds)
         bucket_ms, bucket_note = choose_bucket_ms(
             bucket_s, acknowledged.width_ms, lambda: self.log.time_span_ms(present)
@@ -204,6 +220,7 @@ class _Audit:
             positions if ledger is not None else None,
             after.positions if after else {},
             bounds,
+            cut_back,
             self.log.compacted_topics(sorted({s.topic for s in bounds})),
             scanned,
             acknowledged.by_bucket(bucket_ms),
@@ -226,6 +243,11 @@ class _Audit:
             }
         partitions, cut = self._name(examinations, balances, of_file, rows, letters, bucket_ms)
         strangers, newer = _strangers(scanned.unknown, after)
+        strangers -= {
+            (source.topic_id, source.partition)
+            for other in (self.sink.other_ledgers() if strangers else ())
+            for source in other.positions
+        }
         unknown = unknown_sources(rows, letters, strangers) if strangers else []
         notes = [note for note in (bucket_note, *skipped_reports, *acknowledged.notes) if note]
         if newer:
@@ -287,11 +309,11 @@ class _Audit:
         letters: DataFrame,
         bucket_ms: int,
     ) -> tuple[list[AuditedPartition], bool]:
-        doubtful = [e for e in examinations if not e.balanced]
+        doubtful = [e for e in examinations if e.needs_comparison]
         differences: Mapping[SourcePartition, Sequence[Difference]] = {}
         cut = False
         if doubtful:
-            self.say(f"naming the records in {len(doubtful)} partitions that do not balance")
+            self.say(f"comparing the records of {len(doubtful)} partitions one by one")
             search = DifferenceSearch(self.spark, self.log, rows, letters)
             differences, cut = search.within(doubtful)
             history = self.sink.history()
@@ -399,6 +421,7 @@ def _evidence(
     positions: Mapping[SourcePartition, Position] | None,
     after: Mapping[SourcePartition, Position],
     bounds: Mapping[SourcePartition, LogBounds],
+    cut_back: Mapping[SourcePartition, int],
     compacted: set[str],
     scanned: Scan,
     acknowledged: Mapping[SourcePartition, Mapping[int, Tally]] | None,
@@ -412,6 +435,7 @@ def _evidence(
             position=positions.get(source) if positions is not None else None,
             position_after=after.get(source),
             log=bounds.get(source),
+            cut_back_to=cut_back.get(source),
             compacted=source.topic in compacted,
             logged=scanned.groups.get((Side.LOG, *key), {}),
             stored=scanned.groups.get((Side.TABLE, *key), {}),

@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 
 from lossless.pipeline.audit.model import Group, Groups, PartitionEvidence, Region
 from lossless.pipeline.ledger import Position
-from lossless.tally import Tally
+from lossless.tally import HASH_MODULUS, Tally, offset_hashes, partition_seed
 
 NOTHING = Tally()
+HASHED_MAX = 1_000_000  # offsets whose hashes are computed one by one
 NEVER_READ = Position(start_offset=0, next_offset=0)
 
 
@@ -45,6 +46,7 @@ class Examination:
     missing_rows: Tally  # the ledger's stored minus the table's
     missing_letters: Tally
     surplus_rows: int  # rows that the ledger does not count
+    missing_row_tally: Tally  # the ledger's rows minus the table's, each row counted
     unread: OffsetRange | None  # deleted before it was read
     beyond: bool  # rows at or beyond the ledger's next offset
     before: bool  # rows from before the pipeline's start
@@ -61,12 +63,23 @@ class Examination:
             and self.missing_rows == NOTHING
             and self.missing_letters == NOTHING
             and self.surplus_rows == 0
+            and self.missing_row_tally == NOTHING
             and self.unread is None
             and not self.beyond
             and not self.before
             and not self.bucket_doubts
             and not self.ledger_faults
         )
+
+    @property
+    def needs_comparison(self) -> bool:
+        """Whether single offsets must be looked at before anything can be said."""
+        return not self.balanced or self.compacted_away
+
+    @property
+    def compacted_away(self) -> bool:
+        """Compaction explains any gap, so it could hide records that were never read."""
+        return self.evidence.compacted and self.gap != NOTHING
 
     @property
     def expands(self) -> bool:
@@ -110,6 +123,7 @@ def examine(evidence: PartitionEvidence) -> Examination:
         for (_, region), g in evidence.stored.items()
         if region in (Region.SETTLED, Region.PURGED)
     )
+    missing_row_tally = _missing_row_tally(evidence, position)
     after = evidence.position_after or position
     beyond = any(
         region is Region.AHEAD and g.last_offset >= max(position.next_offset, after.next_offset)
@@ -128,9 +142,9 @@ def examine(evidence: PartitionEvidence) -> Examination:
         or missing_rows != NOTHING
         or missing_letters != NOTHING
         or bool(doubts)
+        or (evidence.compacted and gap != NOTHING)
         or (settled_rows != position.rows and not expands(position))
     )
-    log = evidence.log
     return Examination(
         evidence=evidence,
         position=position,
@@ -139,14 +153,8 @@ def examine(evidence: PartitionEvidence) -> Examination:
         missing_rows=missing_rows,
         missing_letters=missing_letters,
         surplus_rows=settled_rows - position.rows,
-        unread=(
-            OffsetRange(first=position.next_offset, end=log.start)
-            if log
-            and evidence.position
-            and not position.closed
-            and log.start > position.next_offset
-            else None
-        ),
+        missing_row_tally=missing_row_tally,
+        unread=_unread(evidence, position),
         beyond=beyond,
         before=before,
         bucket_doubts=sorted(doubts),
@@ -155,6 +163,34 @@ def examine(evidence: PartitionEvidence) -> Examination:
         undecided=_undecided(evidence, position),
         notes=_notes(evidence, position, gap, gap_explained),
     )
+
+
+def _missing_row_tally(evidence: PartitionEvidence, position: Position) -> Tally:
+    """Rows by count and hash, so that a row lost and another doubled do not cancel out.
+
+    Only where one record became several rows: otherwise `missing_rows` is the same.
+    """
+    if not expands(position) or position.row_tally is None:
+        return NOTHING
+    return position.row_tally - add(
+        group.row_tally
+        for (_, region), group in evidence.stored.items()
+        if region in (Region.SETTLED, Region.PURGED)
+    )
+
+
+def _unread(evidence: PartitionEvidence, position: Position) -> OffsetRange | None:
+    """What was deleted before it was read.
+
+    The log's start was read after the ledger: what a live pipeline read in between is no loss, so
+    the ledger that was read last decides.
+    """
+    log = evidence.log
+    if log is None or evidence.position is None or position.closed:
+        return None
+    after = evidence.position_after
+    first = max(position.next_offset, after.next_offset if after else 0)
+    return OffsetRange(first=first, end=log.start) if log.start > first else None
 
 
 def _gap_has_evidence(
@@ -208,8 +244,23 @@ def _bucket_doubts(evidence: PartitionEvidence, position: Position) -> list[int]
     return [
         bucket
         for bucket in _settled_buckets(evidence)
-        if not _is_part_of(bucket_residue(evidence, bucket), position.filtered)
+        if not _is_part_of(residue := bucket_residue(evidence, bucket), position.filtered)
+        or (residue == NOTHING and _moments_differ(evidence, bucket))
     ]
+
+
+def _moments_differ(evidence: PartitionEvidence, bucket: int) -> bool:
+    """Whether some record of a bucket was stored with another timestamp than the log's.
+
+    Told only where nothing was filtered: a filtered record leaves no timestamp but the log's.
+    """
+
+    def of(groups: Groups) -> int:
+        group = groups.get((bucket, Region.SETTLED))
+        return group.moment_hash if group else 0
+
+    outcomes = of(evidence.stored) + of(evidence.letters)
+    return (of(evidence.logged) - outcomes) % HASH_MODULUS != 0
 
 
 def _range_to_compare(
@@ -261,6 +312,12 @@ def _ledger_faults(
             f"it stands at offset {position.next_offset}, but the log ends at {log.end}: either "
             "the ledger was moved forwards or the log was cut back"
         )
+    if evidence.cut_back_to is not None:
+        faults.append(
+            f"it stands at offset {position.next_offset} in leader epoch {position.leader_epoch}, "
+            f"and the log was cut back to {evidence.cut_back_to} since (an unclean leader election "
+            "does that): what stands there now was never read"
+        )
     if not gap_explained:
         where = f"below its next offset {position.next_offset}"
         if gap.count < 0:
@@ -304,9 +361,11 @@ def _notes(
             "their witness and the table agrees with it"
         )
     if position.lost:
+        where = ", ".join(f"{loss.first} to {loss.end - 1}" for loss in position.accepted_losses)
         notes.append(
-            f"{source}: {position.lost} offsets were given up with --accept-loss; records among "
-            "them are lost, and that was accepted"
+            f"{source}: {position.lost} offsets were given up with --accept-loss"
+            + (f" ({where})" if where else "")
+            + "; records among them are lost, and that was accepted"
         )
     return notes
 
@@ -365,16 +424,28 @@ def balance_acknowledged(examination: Examination) -> AcknowledgedBalance:
     given_up: dict[int | None, int] = {}
     undecided = []
     unreported = 0
-    may_give_up = examination.position.lost
+    unplaced = examination.position.unplaced_losses
     for bucket, difference in sorted(surplus.items(), key=lambda item: item[0] or 0):
         unreported += max(0, -difference.count)
         # As many but other ones: at least one is lost and another was not reported.
         count = difference.count or int(difference.hash != 0)
         if count <= 0:
             continue
-        if count <= may_give_up:
-            may_give_up -= count
-            given_up[bucket] = count
+        accepted = _accepted_in(examination, bucket)
+        credited = _credited(examination, Tally(count, difference.hash), accepted)
+        if credited:
+            given_up[bucket] = credited
+            difference = difference - _tally_of_ranges(examination, accepted)
+            count -= credited
+        if not count:
+            continue
+        if count <= unplaced:
+            unplaced -= count
+            undecided.append(
+                f"{evidence.source}: {count} acknowledged records are not in the log, and an "
+                f"earlier release accepted the loss of {examination.position.unplaced_losses} "
+                "offsets without keeping which: whether these are among them cannot be shown"
+            )
         elif evidence.compacted:
             undecided.append(
                 f"{evidence.source}: {count} acknowledged records are not in the log; compaction "
@@ -392,6 +463,45 @@ def balance_acknowledged(examination: Examination) -> AcknowledgedBalance:
         undecided=undecided,
         by_bucket={bucket: tally.count for bucket, tally in acknowledged.items()},
     )
+
+
+def _accepted_in(examination: Examination, bucket: int | None) -> list[OffsetRange]:
+    """Accepted losses among the offsets that reports of a bucket name."""
+    offsets = examination.evidence.acknowledged_offsets
+    spans = (
+        list(offsets.values()) if bucket is None else [offsets[bucket]] if bucket in offsets else []
+    )
+    found = []
+    for loss in examination.position.accepted_losses:
+        for first, last in spans:
+            start, end = max(loss.first, first), min(loss.end, last + 1)
+            if start < end:
+                found.append(OffsetRange(first=start, end=end))
+    return found
+
+
+def _credited(examination: Examination, lost: Tally, accepted: Sequence[OffsetRange]) -> int:
+    """How many of the lost may be among the accepted offsets.
+
+    Accepted offsets need not have held records. Where as many are lost as were accepted, the hash
+    tells whether they are the same ones.
+    """
+    offsets = sum((one.end or one.first) - one.first for one in accepted)
+    if lost.count == offsets and 0 < offsets <= HASHED_MAX:
+        same = lost == _tally_of_ranges(examination, accepted)
+        return lost.count if same else lost.count - 1
+    return min(lost.count, offsets)
+
+
+def _tally_of_ranges(examination: Examination, ranges: Iterable[OffsetRange]) -> Tally:
+    source = examination.evidence.source
+    seed = partition_seed(source.topic_id, source.partition)
+    total = NOTHING
+    for one in ranges:
+        offsets = range(one.first, one.end or one.first)
+        if len(offsets) <= HASHED_MAX:
+            total += Tally(len(offsets), offset_hashes(offsets, seed) % HASH_MODULUS)
+    return total
 
 
 def witnessed_without_bucket(examination: Examination) -> Tally:

@@ -6,7 +6,14 @@ from collections.abc import Callable, Sequence
 from html import escape
 from importlib.resources import files
 
-from lossless.pipeline.audit.model import AuditReport, Bucket, Finding, Reported, Verdict
+from lossless.pipeline.audit.model import (
+    AuditReport,
+    Bucket,
+    Finding,
+    PartitionSummary,
+    Reported,
+    Verdict,
+)
 from lossless.pipeline.audit.summary import coalesce
 from lossless.pipeline.audit.wording import (
     bucket_label,
@@ -59,18 +66,47 @@ def _section(report: AuditReport) -> str:
     remarks = "".join(f"<li>{escape(text)}</li>" for text in (*report.undecided, *report.notes))
     return f"""<section>
 <h1>{escape(report.pipeline)} <span class="verdict {mark[0]}">{mark[1]}</span></h1>
-<p class="where">Topics against {escape(report.sink)}, at commit {report.sequence}, audited
-{moment(report.audited_at_ms)} UTC.</p>
+<p class="where">{_topics(report)} against {escape(report.sink)}, at commit {report.sequence},
+audited {moment(report.audited_at_ms)} UTC.{_period(report)}</p>
 <p class="conclusion">{escape(conclusion(report))}</p>
+{_findings_table(report)}
 <h2>Produced against stored, by {width(report.bucket_ms)} of the Kafka timestamp</h2>
 {_plot(bars, report, _PARTS, line=produced)}
 <h2>The gap: everything but what was stored</h2>
 {_plot(bars, report, _GAP, line=None)}
-{_findings_table(report)}
 {f"<h2>Evidence and remarks</h2><ul>{remarks}</ul>" if remarks else ""}
+<h2>Balance by partition</h2>
+{_partition_table(report)}
 <h2>Balance by bucket</h2>
 {_balance_table(report)}
 </section>"""
+
+
+def _topics(report: AuditReport) -> str:
+    names = sorted({partition.source.topic for partition in report.partitions})
+    if not names:
+        return "No topic"
+    return f"Topic{'' if len(names) == 1 else 's'} {escape(', '.join(names))}"
+
+
+def _period(report: AuditReport) -> str:
+    """From the first to the last bucket, by the Kafka timestamps of their records."""
+    timed = [bucket for bucket in report.buckets if bucket.start_ms is not None]
+    if not timed:
+        return ""
+    first, last = (bucket_label(bucket, report.bucket_ms) for bucket in (timed[0], timed[-1]))
+    if first == last:
+        return f" Records of {first} UTC."
+    return f" Records from {first} to {last} UTC."
+
+
+def _ticks(top: int) -> list[int]:
+    """Round numbers from 0 up to `top`, at most six of them."""
+    step = 1
+    while top // step > 5:
+        # 1, 2, 5, 10, 20, 50 …
+        step = step * 5 // 2 if str(step)[0] == "2" else step * 2
+    return list(range(0, top + 1, step))
 
 
 def _plot(
@@ -96,10 +132,10 @@ def _plot(
 
     drawn = [
         f'<line class="grid" x1="{LEFT}" x2="{PLOT_WIDTH - RIGHT}" '
-        f'y1="{y(top * fraction):.1f}" y2="{y(top * fraction):.1f}"/>'
-        f'<text class="axis" x="{LEFT - 6}" y="{y(top * fraction) + 4:.1f}" '
-        f'text-anchor="end">{round(top * fraction):,}</text>'
-        for fraction in (0, 0.5, 1)
+        f'y1="{y(count):.1f}" y2="{y(count):.1f}"/>'
+        f'<text class="axis" x="{LEFT - 6}" y="{y(count) + 4:.1f}" '
+        f'text-anchor="end">{count:,}</text>'
+        for count in _ticks(top)
     ]
     for i, bar in enumerate(bars):
         x, below = LEFT + i * step, 0
@@ -170,6 +206,50 @@ def _finding_row(finding: Finding) -> str:
     )
 
 
+def _partition_table(report: AuditReport) -> str:
+    heads = ["begins at", "read up to", "log from", "log to", "logged", "stored", "filtered"]
+    heads += ["dead", "in flight", "explained", lost_word(report), "duplicated", "unexpected"]
+    head = "".join(f'<th class="n">{name}</th>' for name in heads)
+    rows = "".join(_partition_row(partition) for partition in report.partitions)
+    return (
+        f'<div class="scroll"><table><thead><tr><th>partition</th>{head}<th></th></tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _partition_row(partition: PartitionSummary) -> str:
+    offsets = (
+        partition.start_offset,
+        partition.next_offset,
+        partition.log_start,
+        partition.log_end,
+    )
+    cells = [f'<td class="n">{"" if at is None else f"{at:,}"}</td>' for at in offsets]
+    cells += _count_cells(partition.total)
+    source = escape(str(partition.source))
+    return f"<tr><td>{source}</td>{''.join(cells)}{_mark(partition.balanced)}</tr>"
+
+
+def _count_cells(bucket: Bucket) -> list[str]:
+    expected = (
+        bucket.logged,
+        bucket.stored,
+        bucket.filtered,
+        bucket.dead,
+        bucket.in_flight,
+        bucket.explained,
+    )
+    unwanted = (bucket.lost, bucket.duplicated, bucket.unexpected)
+    return [
+        *(f'<td class="n">{count:,}</td>' for count in expected),
+        *(f'<td class="n{" what" if count else ""}">{count:,}</td>' for count in unwanted),
+    ]
+
+
+def _mark(balanced: bool) -> str:
+    return '<td class="good">✓</td>' if balanced else '<td class="bad">✗</td>'
+
+
 def _balance_table(report: AuditReport) -> str:
     heads = ["acknowledged", "logged", "stored", "filtered", "dead", "in flight", "explained"]
     heads += [lost_word(report), "duplicated", "unexpected"]
@@ -188,11 +268,5 @@ def _balance_row(report: AuditReport, bucket: Bucket, label: str) -> str:
         cells = ['<td class="n">not reported</td>']
     else:
         cells = [f'<td class="n">{bucket.acknowledged or 0:,}</td>']
-    for count in (bucket.logged, bucket.stored, bucket.filtered, bucket.dead):
-        cells.append(f'<td class="n">{count:,}</td>')
-    for count in (bucket.in_flight, bucket.explained):
-        cells.append(f'<td class="n">{count:,}</td>')
-    for count in (bucket.lost, bucket.duplicated, bucket.unexpected):
-        cells.append(f'<td class="n{" what" if count else ""}">{count:,}</td>')
-    mark = '<td class="good">✓</td>' if bucket.balanced else '<td class="bad">✗</td>'
-    return f"<tr><td>{label}</td>{''.join(cells)}{mark}</tr>"
+    cells += _count_cells(bucket)
+    return f"<tr><td>{label}</td>{''.join(cells)}{_mark(bucket.balanced)}</tr>"

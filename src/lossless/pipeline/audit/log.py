@@ -20,8 +20,13 @@ from lossless.acknowledged import AUDIT_TOPIC, AcknowledgedCount
 from lossless.contract import librdkafka_settings
 from lossless.errors import BadInput, Unavailable
 from lossless.pipeline.audit.model import LogBounds
-from lossless.pipeline.ledger import SourcePartition
-from lossless.pipeline.source import REQUEST_TIMEOUT_S, SourceLog, consumer_options
+from lossless.pipeline.ledger import Position, SourcePartition
+from lossless.pipeline.source import (
+    REQUEST_TIMEOUT_S,
+    SourceLog,
+    consumer_options,
+    leader_epoch,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,7 +93,28 @@ class AuditedLog:
     def bounds(self, partitions: Sequence[SourcePartition]) -> dict[SourcePartition, LogBounds]:
         starts = self._offsets(partitions, OffsetSpec.earliest(), READ_UNCOMMITTED)
         ends = self._offsets(partitions, OffsetSpec.latest(), self.isolation)
-        return {p: LogBounds(start=starts[p].offset, end=ends[p].offset) for p in partitions}
+        return {
+            p: LogBounds(
+                start=starts[p].offset, end=ends[p].offset, leader_epoch=leader_epoch(ends[p])
+            )
+            for p in partitions
+        }
+
+    def cut_back(
+        self,
+        positions: Mapping[SourcePartition, Position],
+        bounds: Mapping[SourcePartition, LogBounds],
+    ) -> dict[SourcePartition, int]:
+        """Logs that hold other records than those that were read, each with the first of them."""
+        led_by_another = {
+            source: (position.next_offset, position.leader_epoch)
+            for source, position in positions.items()
+            if position.leader_epoch is not None
+            and (held := bounds.get(source)) is not None
+            and held.leader_epoch != position.leader_epoch
+            and held.start <= position.next_offset <= held.end
+        }
+        return self._source.cut_back(led_by_another)
 
     def high_watermarks(self, partitions: Sequence[SourcePartition]) -> dict[SourcePartition, int]:
         found = self._offsets(partitions, OffsetSpec.latest(), READ_UNCOMMITTED)

@@ -39,6 +39,13 @@ class Group:
     rows: int
     first_offset: int
     last_offset: int
+    row_hash: int | None = None  # hashes of all rows added up; None: as in `tally`
+    # Hashes of offset with timestamp added up: another record at the same offset has another one.
+    moment_hash: int = 0
+
+    @property
+    def row_tally(self) -> Tally:
+        return Tally(self.rows, self.tally.hash if self.row_hash is None else self.row_hash)
 
 
 # By (start of the bucket in ms, region).
@@ -49,6 +56,7 @@ Groups = Mapping[tuple[int, Region], Group]
 class LogBounds:
     start: int  # the log start offset
     end: int  # the offset after the last one that a reader of this isolation level gets
+    leader_epoch: int | None = None  # of the leader that said so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +73,9 @@ class PartitionEvidence:
     position: Position | None  # the ledger before the scan; None: it does not know the partition
     position_after: Position | None  # the ledger after the scan, when a live pipeline moved on
     log: LogBounds | None  # None: no topic has this id any more
+    # The first offset that holds another record than the one that was read: the log was cut back
+    # and has grown again since. None: it was not.
+    cut_back_to: int | None = None
     compacted: bool = False  # the topic's cleanup.policy has `compact`
     logged: Groups = field(default_factory=dict)
     stored: Groups = field(default_factory=dict)
@@ -107,6 +118,9 @@ class FindingKind(StrEnum):
     BEYOND_LEDGER = "stored beyond the ledger"
     BEFORE_START = "stored from before the pipeline's start"
     NOT_FILTERED = "stored, but the ledger counted it as filtered"
+    ROWS_MISSING = "fewer rows than the record became"
+    ROWS_DUPLICATED = "more rows than the record became"
+    REPLACED = "replaced in the log after it was read"
     OTHER_TIMESTAMP = "stored with another timestamp than the log's"
     UNKNOWN_SOURCE = "stored from a partition that the ledger does not know"
     LEDGER = "the ledger does not agree"

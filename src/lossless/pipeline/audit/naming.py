@@ -54,13 +54,25 @@ def name_records(
                 detail="at most as many records as offsets",
             )
         )
+    if (cut_back_to := examination.evidence.cut_back_to) is not None:
+        last = examination.position.next_offset - 1
+        findings.append(
+            naming.finding(
+                FindingKind.REPLACED,
+                offset=cut_back_to,
+                last_offset=last,
+                records=last + 1 - cut_back_to,
+                detail="at most as many records as offsets",
+            )
+        )
     without_outcome = []
     for difference in differences:
         findings += naming.by_itself(difference)
         if difference.logged and not difference.rows and not difference.letters:
             without_outcome.append(difference)
     if examination.compare is not None and _filtered_can_be_told_apart(examination, complete):
-        findings += naming.missing(without_outcome)
+        findings += naming.missing(without_outcome, naming.surplus_letters(differences))
+    findings += naming.rows_of_expanded()
     findings += naming.left_over(findings)
     return findings
 
@@ -195,8 +207,20 @@ class _Naming:
             kind, difference=difference, records=copies - 1, detail=f"there are {copies} of it"
         )
 
-    def missing(self, without_outcome: Sequence[Difference]) -> list[Finding]:
-        """Tells the missing from the filtered."""
+    def surplus_letters(self, differences: Sequence[Difference]) -> Tally:
+        """Dead letters that should not be there, so that they do not stand for missing ones."""
+        total = NOTHING
+        for difference in differences:
+            expected = 1 if difference.logged and not difference.rows else 0
+            surplus = max(0, difference.letters - expected)
+            digest = self.hash(difference.offset) * surplus % HASH_MODULUS
+            total += Tally(surplus, digest)
+        return total
+
+    def missing(
+        self, without_outcome: Sequence[Difference], surplus_letters: Tally
+    ) -> list[Finding]:
+        """Tells the missing from the filtered, and dead letters from rows."""
         by_offset = {d.offset: d for d in without_outcome}
         certain: list[int] = []
         findings: list[Finding] = []
@@ -204,7 +228,9 @@ class _Naming:
             certain = sorted(by_offset)
         else:
             for part in self._parts(by_offset):
-                missing, stored, unsure = part.solve(self)
+                missing, stored, unsure = part.solve(
+                    self, may_be_gone=self.examination.evidence.compacted
+                )
                 certain += missing
                 findings += [
                     self.finding(FindingKind.NOT_FILTERED, offset=offset) for offset in stored
@@ -221,7 +247,7 @@ class _Naming:
                             "others were filtered",
                         )
                     )
-        letters = self._letters_among(certain)
+        letters = self._letters_among(certain, surplus_letters)
         for offset in certain:
             kind = FindingKind.MISSING
             if letters is None:
@@ -231,9 +257,9 @@ class _Naming:
             findings.append(self.finding(kind, difference=by_offset[offset]))
         return findings
 
-    def _letters_among(self, missing: Sequence[int]) -> set[int] | None:
+    def _letters_among(self, missing: Sequence[int], surplus: Tally) -> set[int] | None:
         """Which of the missing were dead letters; None when that cannot be told."""
-        wanted = self.examination.missing_letters
+        wanted = self.examination.missing_letters + surplus
         if wanted.count <= 0:
             return set()
         if wanted == self.tally(missing):
@@ -271,6 +297,30 @@ class _Naming:
             parts.append(_Part(sorted(remaining), rest, whole))
         return parts
 
+    def rows_of_expanded(self) -> list[Finding]:
+        """One record with a row too few, one with a row too many, or one of each."""
+        wanted, position = self.examination.missing_row_tally, self.examination.position
+        if self.examination.missing_rows != NOTHING or wanted == NOTHING:
+            return []
+        offsets = range(position.start_offset, position.next_offset)
+        if wanted.count not in (-1, 0, 1) or len(offsets) > SEARCHED_MAX:
+            return []
+        by_hash = {self.hash(offset): offset for offset in offsets}
+        if wanted.count == 1 and wanted.hash in by_hash:
+            return [self.finding(FindingKind.ROWS_MISSING, offset=by_hash[wanted.hash])]
+        surplus = -wanted.hash % HASH_MODULUS
+        if wanted.count == -1 and surplus in by_hash:
+            return [self.finding(FindingKind.ROWS_DUPLICATED, offset=by_hash[surplus])]
+        if wanted.count == 0:
+            for digest, offset in by_hash.items():
+                doubled = by_hash.get((digest - wanted.hash) % HASH_MODULUS)
+                if doubled is not None:
+                    return [
+                        self.finding(FindingKind.ROWS_MISSING, offset=offset),
+                        self.finding(FindingKind.ROWS_DUPLICATED, offset=doubled),
+                    ]
+        return []
+
     def left_over(self, named: Sequence[Finding]) -> list[Finding]:
         """What the tallies say is wrong and no name explains. Never silent about it."""
         rest = self.examination.missing_rows
@@ -302,7 +352,7 @@ class _Naming:
                 detail=f"it counts {position.stored.count} stored in {position.rows} rows and "
                 f"{position.dead.count} dead; table and dead letters differ from that by "
                 f"{-self.examination.missing_rows.count} records, "
-                f"{self.examination.surplus_rows} rows and "
+                f"{self.examination.surplus_rows} rows (or as many other ones) and "
                 f"{-self.examination.missing_letters.count} dead letters",
             )
         ]
@@ -314,8 +364,13 @@ class _Part:
     filtered: Tally
     offsets: OffsetRange
 
-    def solve(self, naming: _Naming) -> tuple[Sequence[int], Sequence[int], int]:
-        """Missing offsets, offsets stored though filtered, and how many are missing unnamed."""
+    def solve(
+        self, naming: _Naming, *, may_be_gone: bool
+    ) -> tuple[Sequence[int], Sequence[int], int]:
+        """Missing offsets, offsets stored though filtered, and how many are missing unnamed.
+
+        `may_be_gone`: compaction may have removed some of the filtered since.
+        """
         wanted = naming.tally(self.without_outcome) - self.filtered
         if wanted == NOTHING:
             return [], [], 0
@@ -324,10 +379,10 @@ class _Part:
         found = find_by_hash(wanted, self.without_outcome, naming.hash)
         if found is not None:
             return found, [], 0
-        exchanged = self._exchanged(wanted, naming.hash)
+        exchanged = None if may_be_gone else self._exchanged(wanted, naming.hash)
         if exchanged is not None:
             return *exchanged, 0
-        return [], [], max(0, wanted.count)
+        return [], [], min(max(0, wanted.count), len(self.without_outcome))
 
     def _exchanged(
         self, wanted: Tally, hash_of: Callable[[int], int]

@@ -29,6 +29,9 @@ class PlainTable:
     def history(self) -> tuple[()]:
         return ()
 
+    def other_ledgers(self) -> tuple[()]:
+        return ()
+
     def rows(self) -> DataFrame:
         return self._rows
 

@@ -86,6 +86,8 @@ def scan(
             rows=row["rows"],
             first_offset=row["first_offset"],
             last_offset=row["last_offset"],
+            row_hash=tally(row["rows"], row["row_high"], row["row_low"]).hash,
+            moment_hash=tally(0, row["moment_high"], row["moment_low"]).hash,
         )
         side = Side(row["side"])
         if row["region"] == _UNKNOWN:
@@ -143,6 +145,8 @@ def _groups(
     timestamp = F.col("timestamp_ms")
     digest = provenance_hash(F.col("topic_id"), F.col("partition"), F.col("offset"))
     high, low = hash_sums(digest)
+    row_high, row_low = hash_sums(digest, times=rows) if distinct else (high, low)
+    moment_high, moment_low = hash_sums(F.xxhash64("offset", "timestamp_ms"))
     return (
         records.groupBy(
             "topic_id",
@@ -155,6 +159,10 @@ def _groups(
             F.sum(rows).alias("rows"),
             high.alias("high"),
             low.alias("low"),
+            row_high.alias("row_high"),
+            row_low.alias("row_low"),
+            moment_high.alias("moment_high"),
+            moment_low.alias("moment_low"),
             F.min("offset").alias("first_offset"),
             F.max("offset").alias("last_offset"),
         )

@@ -28,7 +28,12 @@ from lossless.pipeline.audit.model import (
 BucketStart = int | None
 
 MISSING_KINDS = frozenset(
-    {FindingKind.MISSING, FindingKind.LETTER_MISSING, FindingKind.MISSING_EITHER}
+    {
+        FindingKind.MISSING,
+        FindingKind.LETTER_MISSING,
+        FindingKind.MISSING_EITHER,
+        FindingKind.REPLACED,
+    }
 )
 # Copies too many that stand among the dead letters, not among the rows.
 LETTER_KINDS = frozenset({FindingKind.LETTER_DUPLICATED, FindingKind.STORED_AND_DEAD})
@@ -38,6 +43,7 @@ UNEXPECTED_KINDS = SETTLED_UNEXPECTED | {
     FindingKind.BEYOND_LEDGER,
     FindingKind.BEFORE_START,
     FindingKind.UNKNOWN_SOURCE,
+    FindingKind.ROWS_DUPLICATED,
 }
 
 

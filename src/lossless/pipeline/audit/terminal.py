@@ -23,24 +23,29 @@ from lossless.pipeline.audit.wording import (
 )
 
 LINES_MAX = 40
-FINDINGS_MAX = 100
+FINDINGS_MAX = 20
+
+_STYLES = {
+    Verdict.BALANCED: "bold green",
+    Verdict.NOT_BALANCED: "bold red",
+    Verdict.UNDECIDED: "bold yellow",
+}
 
 
-def render(report: AuditReport) -> Iterator[RenderableType]:
+def render(
+    report: AuditReport, *, findings_max: int | None = FINDINGS_MAX
+) -> Iterator[RenderableType]:
+    """The report, part by part; what is wrong comes first. `findings_max` None: every finding."""
     yield Text(f"{report.pipeline}: topics against {report.sink}", style="bold")
-    yield _balance(report)
     if report.findings:
-        yield _findings(report)
+        yield Text(f"{report.verdict}: {conclusion(report)}", style=_STYLES[report.verdict])
+        yield _findings(report, findings_max)
+    yield _balance(report)
     for note in report.notes:
         yield Text(f"note: {note}", style="dim")
     for why in report.undecided:
         yield Text(f"cannot tell: {why}", style="yellow")
-    styles = {
-        Verdict.BALANCED: "bold green",
-        Verdict.NOT_BALANCED: "bold red",
-        Verdict.UNDECIDED: "bold yellow",
-    }
-    yield Text(conclusion(report), style=styles[report.verdict])
+    yield Text(conclusion(report), style=_STYLES[report.verdict])
 
 
 def _balance(report: AuditReport) -> Table:
@@ -97,11 +102,11 @@ def _bad(count: int) -> str:
     return f"[bold red]{count}[/]" if count else "0"
 
 
-def _findings(report: AuditReport) -> Table:
-    shown = report.findings[:FINDINGS_MAX]
-    title = f"{len(report.findings)} findings"
+def _findings(report: AuditReport, findings_max: int | None) -> Table:
+    shown = report.findings[:findings_max]
+    title = "1 finding" if len(report.findings) == 1 else f"{len(report.findings)} findings"
     if len(report.findings) > len(shown):
-        title += f", the first {len(shown)} of them (--format json and --parquet have them all)"
+        title += f", the first {len(shown)} of them (--findings all shows the others)"
     table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
     for header in ("what", "topic", "partition", "offset", "key", "timestamp, UTC", ""):
         right = header in ("partition", "offset")

@@ -132,6 +132,15 @@ class DeltaSink:
         )
         return [entry for entry in entries if entry is not None]
 
+    def other_ledgers(self) -> Sequence[Ledger]:
+        with self._storage("reading"):
+            snapshot = self._delta.snapshot()
+            if not snapshot.exists:
+                return []
+            return delta_ledger.other_ledgers(
+                self._pipeline, snapshot.transactions(delta_ledger.ROOT)
+            )
+
     def sweep(self) -> None:
         with self._storage("sweeping"):
             self._letters.forget()

@@ -3,31 +3,50 @@
 A transaction version is a name with a signed 64-bit number. Unlike a commit's metadata it survives
 log clean-up, and a transaction that read one conflicts with whoever changes it.
 
+    lossless/<pipeline>/format                        of the ledger; absent: 1
     lossless/<pipeline>/sequence
     lossless/<pipeline>/after_version                 the version that the last commit was based on
     lossless/<pipeline>/dead_sequence, /dead_token    the last commit that had dead letters
     lossless/<pipeline>/<topic>:<topic id>:<partition>/<field>
 
 The pipeline's name is percent-encoded, so that it cannot contain a slash. A field that is absent is
-zero; a commit writes only the fields that it changes.
+zero; a commit writes only the fields that it changes. An accepted loss is a field of its own, whose
+name holds the first offset and whose value is the one after the last: versions cannot be removed,
+but losses are only ever added or extended.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-from lossless.pipeline.ledger import Ledger, LedgerEntry, Position, SourcePartition
+from lossless.pipeline.ledger import (
+    FORMAT,
+    AcceptedLoss,
+    Ledger,
+    LedgerEntry,
+    Position,
+    SourcePartition,
+    check_format,
+)
 from lossless.tally import HASH_MODULUS, Tally
+
+ROOT = "lossless/"
+LOST_FROM = "lost_from_"
+NO_LEADER_EPOCH = -1
 
 
 def prefix(pipeline: str) -> str:
-    return f"lossless/{quote(pipeline, safe='')}/"
+    return f"{ROOT}{quote(pipeline, safe='')}/"
 
 
 def sequence_id(pipeline: str) -> str:
     return f"{prefix(pipeline)}sequence"
+
+
+def format_id(pipeline: str) -> str:
+    return f"{prefix(pipeline)}format"
 
 
 def after_version_id(pipeline: str) -> str:
@@ -58,6 +77,7 @@ def next_offset_id(pipeline: str, source: SourcePartition) -> str:
 
 def ledger_from(pipeline: str, versions: Mapping[str, int]) -> Ledger:
     """The ledger in a snapshot's transaction versions; others' versions are left alone."""
+    check_format(versions.get(format_id(pipeline), 1))
     fields: dict[SourcePartition, dict[str, int]] = {}
     start = prefix(pipeline)
     for name, version in versions.items():
@@ -72,9 +92,15 @@ def ledger_from(pipeline: str, versions: Mapping[str, int]) -> Ledger:
     )
 
 
+def other_ledgers(pipeline: str, versions: Mapping[str, int]) -> list[Ledger]:
+    """The ledgers of the other pipelines in a snapshot's transaction versions."""
+    names = {unquote(name.split("/")[1]) for name in versions if name.startswith(ROOT)}
+    return [ledger_from(name, versions) for name in sorted(names - {pipeline})]
+
+
 def changed_versions(pipeline: str, expected: Ledger, successor: Ledger) -> dict[str, int]:
     """The transaction versions that lead from one ledger to the next."""
-    versions = {sequence_id(pipeline): successor.sequence}
+    versions = {format_id(pipeline): FORMAT, sequence_id(pipeline): successor.sequence}
     for source, position in successor.positions.items():
         before = _fields(expected.positions[source]) if source in expected.positions else {}
         for field, value in _fields(position).items():
@@ -109,7 +135,7 @@ def _field_id(pipeline: str, source: SourcePartition, field: str) -> str:
 
 
 def _fields(position: Position) -> dict[str, int]:
-    return {
+    fields = {
         "start_offset": position.start_offset,
         "next_offset": position.next_offset,
         "read_count": position.read.count,
@@ -119,15 +145,23 @@ def _fields(position: Position) -> dict[str, int]:
         "dead_count": position.dead.count,
         "dead_hash": _signed(position.dead.hash),
         "rows": position.rows,
-        "lost": position.lost,
+        "lost": position.unplaced_losses,
         "closed": int(position.closed),
+        "leader_epoch": (
+            NO_LEADER_EPOCH if position.leader_epoch is None else position.leader_epoch
+        ),
+        **{f"{LOST_FROM}{loss.first}": loss.end for loss in position.accepted_losses},
     }
+    if position.row_hash is not None:
+        fields["row_hash"] = _signed(position.row_hash)
+    return fields
 
 
 def _position(fields: Mapping[str, int]) -> Position:
     def tally(kind: str) -> Tally:
         return Tally(fields.get(f"{kind}_count", 0), fields.get(f"{kind}_hash", 0) % HASH_MODULUS)
 
+    leader_epoch = fields.get("leader_epoch", NO_LEADER_EPOCH)
     return Position(
         start_offset=fields["start_offset"],
         next_offset=fields["next_offset"],
@@ -135,8 +169,17 @@ def _position(fields: Mapping[str, int]) -> Position:
         stored=tally("stored"),
         dead=tally("dead"),
         rows=fields.get("rows", 0),
-        lost=fields.get("lost", 0),
+        row_hash=fields["row_hash"] % HASH_MODULUS if "row_hash" in fields else None,
+        accepted_losses=tuple(
+            sorted(
+                AcceptedLoss(int(name.removeprefix(LOST_FROM)), end)
+                for name, end in fields.items()
+                if name.startswith(LOST_FROM)
+            )
+        ),
+        unplaced_losses=fields.get("lost", 0),
         closed=bool(fields.get("closed", 0)),
+        leader_epoch=None if leader_epoch == NO_LEADER_EPOCH else leader_epoch,
     )
 
 

@@ -68,6 +68,9 @@ class Sink(Protocol):
     def history(self) -> Sequence[LedgerEntry]:
         """The commits that are still known one by one, oldest first."""
 
+    def other_ledgers(self) -> Sequence[Ledger]:
+        """The ledgers of other pipelines that write into the same table, for the audit."""
+
     def sweep(self) -> None:
         """Removes what earlier attempts staged and nobody committed."""
 

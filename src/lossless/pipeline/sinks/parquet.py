@@ -115,6 +115,9 @@ class ParquetSink:
         with self._reporting("read"):
             return [self._log.read(sequence).entry for sequence in self._log.sequences()]
 
+    def other_ledgers(self) -> Sequence[Ledger]:
+        return ()  # a path belongs to one pipeline
+
     def sweep(self) -> None:
         with self._reporting("sweep"):
             self._staging.sweep()

@@ -149,6 +149,18 @@ class PostgresSink:
                 return ()
             return [LedgerEntry.from_json(entry) for (entry,) in found]
 
+    def other_ledgers(self) -> Sequence[Ledger]:
+        with self._connected("reading the ledgers of other pipelines") as (connection, table):
+            try:
+                found = connection.execute(
+                    sql.SQL(
+                        "SELECT ledger::text FROM {} WHERE target = {} AND pipeline <> {}"
+                    ).format(table.beside(LEDGER), table.name, self._pipeline)
+                ).fetchall()
+            except psycopg.errors.UndefinedTable:
+                return ()
+            return [Ledger.from_json(ledger) for (ledger,) in found]
+
     def _read_ledger(self, connection: Connection[Any], table: TableName, *, lock: bool) -> Ledger:
         query = "SELECT target, ledger::text FROM {} WHERE pipeline = {}"
         if lock:

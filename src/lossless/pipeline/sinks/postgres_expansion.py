@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lossless.pipeline.ledger import Receipt
+from lossless.pipeline.outcomes import greatest, least
 from lossless.pipeline.sinks.postgres_connection import sql
 from lossless.pipeline.sinks.postgres_staging import HASH
 from lossless.pipeline.sinks.postgres_tables import StagingTables, staged_by
@@ -30,7 +32,8 @@ DELETE FROM {rows} AS later USING {dead} AS earlier
 WHERE ({later_source}) = ({earlier_source}) AND {later} AND {earlier}
 """
 _COUNT = """
-SELECT {topic_id}, {partition}, sum(rows)::bigint, count(*), sum({hash})
+SELECT {topic_id}, {partition}, sum(rows)::bigint, count(*), sum({hash}),
+    sum({hash}::numeric * rows), min({offset}), max({offset})
 FROM (
     SELECT {topic_id}, {partition}, {offset}, {hash}, count(*) AS rows FROM {table}
     WHERE {which} GROUP BY 1, 2, 3, 4
@@ -56,7 +59,7 @@ def settle(
     if refused:
         connection.execute(sql.SQL(_ONE_LETTER_EACH).format(**parts))
         connection.execute(sql.SQL(_NO_ROW_OF_THE_DEAD).format(**parts))
-    counted: dict[tuple[str, int], dict[str, tuple[int, Tally]]] = defaultdict(dict)
+    found: dict[tuple[str, int], Receipt] = defaultdict(Receipt)
     for kind, table in (("rows", tables.rows), ("dead", tables.dead)):
         query = sql.SQL(_COUNT).format(
             topic_id=sql.Identifier(topic_id),
@@ -66,15 +69,19 @@ def settle(
             which=staged_by(attempts),
             table=table,
         )
-        for topic, number, rows, offsets, digest in connection.execute(query):
+        for topic, number, rows, offsets, digest, row_digest, first, last in connection.execute(
+            query
+        ):
             tally = Tally(offsets, int(digest) % HASH_MODULUS)
-            counted[topic, number][kind] = (rows, tally)
-    nothing = (0, Tally())
-    return {
-        place: Receipt(
-            stored=kinds.get("rows", nothing)[1],
-            dead=kinds.get("dead", nothing)[1],
-            rows=kinds.get("rows", nothing)[0],
-        )
-        for place, kinds in counted.items()
-    }
+            receipt = found[topic, number]
+            if kind == "dead":
+                receipt = replace(receipt, dead=tally)
+            else:
+                row_hash = int(row_digest) % HASH_MODULUS if rows > offsets else None
+                receipt = replace(receipt, stored=tally, rows=rows, row_hash=row_hash)
+            found[topic, number] = replace(
+                receipt,
+                first_offset=least(receipt.first_offset, first),
+                last_offset=greatest(receipt.last_offset, last),
+            )
+    return dict(found)
