@@ -278,6 +278,7 @@ _SERIALIZATION = frozenset({-162, -161})
 
 # What a record ends with when no broker could be asked, or none has answered.
 UNREACHABLE = frozenset({-195, -193, -192, -187, -185, -152, -151})
+PURGED = frozenset({-152, -151})  # librdkafka dropped it: this is never the reason itself
 
 _HINTS: Mapping[int, str] = {
     3: "create the topic, or look for a typing error in its name",
@@ -285,7 +286,8 @@ _HINTS: Mapping[int, str] = {
     17: "letters, digits, '.', '_' and '-', at most 249",
     29: "grant this client's user WRITE on the topic",
     30: "grant this client's user READ on the group",
-    31: "grant this client's user IDEMPOTENT_WRITE on the cluster",
+    31: "grant this client's user WRITE on a topic, which includes the right to send with "
+    "idempotence, or IDEMPOTENT_WRITE on the cluster (brokers before Kafka 2.8 need the latter)",
     53: "grant this client's user WRITE on the transactional id",
     -188: "create the topic, or look for a typing error in its name",
     -190: "the topic has fewer partitions",

@@ -179,6 +179,14 @@ def test_what_is_too_large_is_refused_at_once() -> None:
     assert "max.message.bytes" in (raised.value.hint or "")
 
 
+def test_what_is_refused_at_once_leaves_nothing_in_flight() -> None:
+    with Producer({"bootstrap.servers": NOBODY}, audit=False) as producer:
+        for key in (b"k", None):
+            with pytest.raises(Refused, match="too large"):
+                producer.send("orders", bytes(2_000_000), key)
+        producer.flush(30)
+
+
 # Never silent
 
 

@@ -7,53 +7,16 @@ from __future__ import annotations
 
 import socket
 import ssl
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from issued_certificates import Certificates
 from lossless.client.errors import NotDelivered
 from lossless.client.producing.producer import Producer
 from lossless.errors import BadInput
-
-NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-
-
-def openssl(*arguments: str | Path) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
-
-
-class Certificates:
-    """Two authorities, and what they have issued."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        for name in ("known", "unknown"):
-            openssl(
-                "req", "-x509", *NEW_KEY, "-keyout", folder / f"{name}.key",
-                "-out", folder / f"{name}.pem", "-days", "2", "-subj", f"/CN={name}",
-                "-addext", "basicConstraints=critical,CA:TRUE",
-                "-addext", "keyUsage=critical,keyCertSign",
-            )  # fmt: skip
-
-    def issued(self, by: str, name: str, days: int) -> Path:
-        """A key and a certificate in one file."""
-        stem = self.folder / f"{by}-{name.replace(':', '-')}-{days}"
-        key, request, extensions, certificate = (
-            stem.with_suffix(f".{kind}") for kind in ("key", "csr", "ext", "crt")
-        )
-        extensions.write_text(f"subjectAltName={name}\n")
-        openssl("req", *NEW_KEY, "-keyout", key, "-out", request, "-subj", "/CN=broker")
-        openssl(
-            "x509", "-req", "-in", request, "-CA", self.folder / f"{by}.pem",
-            "-CAkey", self.folder / f"{by}.key", "-CAcreateserial", "-days", str(days),
-            "-extfile", extensions, "-out", certificate,
-        )  # fmt: skip
-        both = stem.with_suffix(".both")
-        both.write_text(key.read_text() + certificate.read_text())
-        return both
 
 
 @pytest.fixture(scope="module")

@@ -83,6 +83,7 @@ class Consumer:
         remember_finished: bool = False,
         buffered_max: int = 10_000,
         drain_timeout_s: float = 30.0,
+        connect_timeout_s: float | None = 120.0,
         on_assigned: Hook | None = None,
         on_revoked: Hook | None = None,
         on_lost: Hook | None = None,
@@ -90,6 +91,9 @@ class Consumer:
         producer: Sender | None = None,
     ) -> None:
         """`producer` sends failed records on, where `retry` says so; one is made if none is given.
+
+        A consumer that has not reached any broker after `connect_timeout_s` fails, and the error
+        names the addresses; None waits without end, and so does a consumer that has reached one.
 
         `no_offset` is "earliest" if neither it nor auto.offset.reset says where a group begins.
 
@@ -115,6 +119,7 @@ class Consumer:
                 remember_finished=remember_finished,
                 buffered_max=buffered_max,
                 drain_timeout_s=drain_timeout_s,
+                connect_timeout_s=connect_timeout_s,
                 on_assigned=on_assigned,
                 on_revoked=on_revoked,
                 on_lost=on_lost,

@@ -29,6 +29,7 @@ from lossless.client.consuming.assignment import Assignment
 from lossless.client.consuming.committing import ZOMBIE, Committer
 from lossless.client.consuming.interfaces import Place, Work, place_of
 from lossless.client.consuming.positions import Leaving, Positions
+from lossless.client.consuming.reaching import Reaching
 from lossless.client.consuming.settings import ConsumerOptions, ConsumerSettings
 from lossless.client.consuming.waiting_keys import WaitingKeys
 from lossless.client.errors import Kind
@@ -69,6 +70,7 @@ class Poller:
         self._group_metadata: object = None
         error_callback = settings.librdkafka.get("error_cb")
         self._error_callback = error_callback if callable(error_callback) else None
+        self._reaching = Reaching(settings.connections, timeout_s=options.connect_timeout_s)
         self._consumer: Consumer | None = Consumer(
             {
                 **settings.librdkafka,
@@ -195,6 +197,8 @@ class Poller:
     def _step(self, consumer: Consumer) -> None:
         self._serve_calls()
         has_room = self._work.wait_for_room(IDLE_S)
+        if not self._reaching.is_reached:
+            self._reaching.check(consumer, has_partitions=bool(self.assignment.partitions))
         checked = self.assignment.check_epochs()
         self.assignment.apply_pauses()
         records: list[Message] = []

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from lossless.client.connecting import Connections, check_files
 from lossless.client.consuming.interfaces import Hook
 from lossless.contract import Contract
 from lossless.contract.librdkafka import librdkafka_settings
@@ -75,6 +76,7 @@ class ConsumerOptions:
     remember_finished: bool = False
     buffered_max: int = 10_000
     drain_timeout_s: float = 30.0
+    connect_timeout_s: float | None = 120.0
     on_assigned: Hook | None = None
     on_revoked: Hook | None = None
     on_lost: Hook | None = None
@@ -93,6 +95,7 @@ class ConsumerSettings:
     group: str
     cooperative: bool  # partitions come and go one by one, not all at once
     max_poll_interval_s: float
+    connections: Connections  # of every client that is made from these
     librdkafka: Mapping[str, Any] = field(repr=False)
     given: Mapping[str, object] = field(repr=False)
 
@@ -142,7 +145,9 @@ def read_settings(
     callbacks = {name: value for name, value in settings.items() if _is_python(value)}
     java = {name: text for name, text in _plain(settings).items() if name not in callbacks}
     translated: dict[str, Any] = {**librdkafka_settings(java), **callbacks, **_OURS}
-    translated.setdefault("logger", logger)
+    check_files(translated)
+    connections = Connections(translated.get("logger", logger), translated)
+    translated["logger"] = connections
     translated.setdefault("fetch.queue.backoff.ms", FETCH_QUEUE_BACKOFF_MS)
     strategy = str(translated.get("partition.assignment.strategy", ""))
     return ConsumerSettings(
@@ -151,6 +156,7 @@ def read_settings(
         or "cooperative" in strategy,
         max_poll_interval_s=int(translated.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS))
         / 1000,
+        connections=connections,
         librdkafka=translated,
         given=settings,
     )
@@ -171,6 +177,11 @@ def check_options(options: ConsumerOptions) -> ConsumerOptions:
         raise BadInput("commit_every_records must be 1 or more; None leaves it to the seconds")
     if options.commit_every_s <= 0 or options.drain_timeout_s < 0:
         raise BadInput("commit_every_s must be above 0, and drain_timeout_s not below it")
+    if options.connect_timeout_s is not None and not options.connect_timeout_s > 0:
+        raise BadInput(
+            f"connect_timeout_s = {options.connect_timeout_s!r} is not a time to wait",
+            hint="give a number of seconds above 0, or None to wait without end",
+        )
     if options.stores and (options.workers > 1 or options.worker_kind != "thread"):
         raise BadInput(
             f"a store with workers={options.workers} of kind {options.worker_kind}: what is "

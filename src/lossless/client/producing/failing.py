@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from lossless.client.classification import UNREACHABLE, error_from
+from lossless.client.classification import PURGED, UNREACHABLE, error_from
 from lossless.client.connecting import Connections
 from lossless.client.errors import ClientError, Kind, SpoolFull
 from lossless.client.metrics import ProducerMetrics
@@ -60,8 +60,14 @@ class Failing:
         self._unsent: dict[int, tuple[Delivery, Record, ClientError]] = {}  # dead letters
         self._in_flight: dict[int, Delivery] = {}
 
-    def on_failure(self, delivery: Delivery, failed: KafkaError, message: Message) -> ClientError:
-        """librdkafka gave it up."""
+    def on_failure(
+        self,
+        delivery: Delivery,
+        failed: KafkaError,
+        message: Message,
+        fatal: ClientError | None,
+    ) -> ClientError:
+        """librdkafka gave it up. fatal: why the whole client failed, which then is the reason."""
         record = delivery.record or Record(
             topic=message.topic() or "",
             key=message.key(),
@@ -70,8 +76,14 @@ class Failing:
             partition=delivery.partition,
             timestamp_ms=_timestamp_ms(message),
         )
-        explanation = self._connections.explanation() if failed.code() in UNREACHABLE else None
-        error = error_from(failed, record, explanation)
+        if fatal is not None and failed.code() in PURGED:
+            error: ClientError = type(fatal)(
+                f"{record}: {fatal.what}", hint=fatal.hint, code=fatal.code, record=record
+            )
+        else:
+            unreachable = failed.code() in UNREACHABLE
+            explanation = self._connections.explanation() if unreachable else None
+            error = error_from(failed, record, explanation)
         self.give_up(delivery, record, error)
         return error
 

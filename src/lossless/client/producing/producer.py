@@ -544,9 +544,9 @@ class Producer:
         metrics.retries_left_s = max(0.0, timeout_s - self._deliveries.waited_s(now))
 
     def _on_failure(self, delivery: Delivery, failed: KafkaError, message: Message) -> None:
-        error = self._failing.on_failure(delivery, failed, message)
+        error = self._failing.on_failure(delivery, failed, message, self._standing.fatal)
         self._transactions.on_failure(error)
-        if error.kind is Kind.FATAL:
+        if error.kind is Kind.FATAL and self._standing.fatal is None:
             self._standing.fail(error)
 
     def _on_refused(self) -> None:

@@ -19,12 +19,12 @@ class TopicIds:
     """Asks the cluster for the ids of topics. `settings` are librdkafka's."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._settings = {name: value for name, value in settings.items() if name != "logger"}
+        self._settings = {"logger": logger, **settings}
 
     def of(self, topics: Iterable[str]) -> dict[str, str]:
         """The ids of topics that have one. Raises KafkaException if the cluster does not answer."""
         wanted = sorted(set(topics))
-        admin = AdminClient(self._settings, logger=logger)
+        admin = AdminClient(self._settings)
         described = admin.describe_topics(TopicCollection(wanted), request_timeout=ASK_TIMEOUT_S)
         found = {topic: _printed(answer.result().topic_id) for topic, answer in described.items()}
         return {topic: topic_id for topic, topic_id in found.items() if topic_id != _NO_ID}
