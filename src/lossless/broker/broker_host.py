@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ from lossless.broker.server import Server, Unanswerable
 from lossless.broker.unsent import Unsent
 from lossless.core.broker import Broker, BrokerConfig
 from lossless.core.dynamic_settings import settings_now
-from lossless.core.messages import Endpoint, Error, TopicPartition
+from lossless.core.messages import AwaitMetadata, Endpoint, Error, TopicPartition
 from lossless.core.metadata import Image
 from lossless.core.replica import Replica
 from lossless.core.security.scram import ScramCredential, ScramMechanism
@@ -40,6 +41,7 @@ from lossless.wire.versions import APIS, BROKER, ENVELOPE, FETCH, PRODUCE
 
 SESSIONS_MAX = 1000  # max.incremental.fetch.session.cache.slots
 FORWARD_S_MAX = 30.0
+APPLY_S_MAX = 5.0
 BACKOFF_S = 0.05
 LOOK_EVERY_S = 0.2
 OPEN_EVERY_S = LEAVE_EVERY_S = 0.005
@@ -283,11 +285,18 @@ class BrokerHost:
             if active is not None:
                 answer = await self._forwarded(active, enveloped)
                 if answer is not None and answer.error_code.value == Error.NONE:
+                    await self._applied(answer.metadata_end_offset)
                     return bytes(answer.response_data)
                 if answer is not None and answer.error_code.value != Error.NOT_CONTROLLER:
                     raise Unanswerable(f"the controller refuses: {answer.error_code.name}")
             await asyncio.sleep(BACKOFF_S)
         raise Unanswerable("no controller is active")
+
+    async def _applied(self, end_offset: int) -> None:
+        """Waits until this broker has applied what the controller answered. It is committed, so a
+        broker that is cut off answers its client all the same."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.host.ask(AwaitMetadata(end_offset)), APPLY_S_MAX)
 
     async def _forwarded(self, active: int, enveloped: Outgoing) -> Any:
         """None when the connection breaks, or when another controller has become active: the one

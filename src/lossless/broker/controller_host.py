@@ -193,7 +193,11 @@ class ControllerHost:
             # It has resigned meanwhile: the broker is to ask the next one, not to tell its client.
             return {"error_code": Error.NOT_CONTROLLER}
         # Without the length: the envelope has one.
-        return {"response_data": encoded(header, fields)[4:], "error_code": Error.NONE}
+        return {
+            "response_data": encoded(header, fields)[4:],
+            "error_code": Error.NONE,
+            "metadata_end_offset": self.machine.committed.end_offset,
+        }
 
 
 def _error_codes(fields: Any) -> Iterator[Any]:

@@ -273,6 +273,7 @@ class Broker:
         if self._standing.phase is Phase.STOPPED:
             return self._last_words()
         self._apply_metadata(now_ms)
+        self._serving.on_metadata(self.image.end_offset)
         coordination = self.coordination
         if coordination.released:
             released, coordination.released = coordination.released, []

@@ -278,3 +278,9 @@ class ElectLeader(NamedTuple):
 class AdminAnswer(NamedTuple):
     error: Error
     what: str = ""
+
+
+class AwaitMetadata(NamedTuple):
+    """Answered, with the request itself, once the broker has applied metadata up to an offset."""
+
+    end_offset: int

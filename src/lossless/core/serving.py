@@ -2,6 +2,7 @@
 
     produce     acks=0 is not answered; 1 at once; all when everybody in sync has it, or too late
     fetch       at once if there is enough, or something to tell; else when there is, or too late
+    metadata    when the broker has applied what is committed up to an offset
 
 Whoever waits is looked at again when a replica that it waits for has been touched. Nothing is asked
 for its sake: a replica that moves is touched by whatever moved it.
@@ -18,6 +19,7 @@ from lossless.core.machine import Reply, Token
 from lossless.core.messages import (
     CONSUMER,
     INTERNAL_TOPICS,
+    AwaitMetadata,
     DeleteRecords,
     DeleteRecordsAnswer,
     Error,
@@ -87,6 +89,7 @@ class Serving:
         self._deadlines: list[tuple[int, int, WaitingAppend | WaitingFetch]] = []
         self._waiting_count = 0
         self._touched: dict[TopicPartition, None] = {}
+        self._awaiting: list[Reply] = []  # AwaitMetadata, until it is applied
         self.replies: list[Reply] = []  # whoever takes them clears them
         self.markers: list[WriteTxnMarker] = []  # that were written; likewise
 
@@ -116,6 +119,8 @@ class Serving:
                     OffsetForLeaderEpochAnswer,
                     lambda r: r.on_offset_for_leader_epoch(request),
                 )
+            case AwaitMetadata():
+                self._awaiting.append(Reply(token, request))
             case WriteTxnMarker():
                 self._on_marker(token, request, now_ms)
             case DeleteRecords():
@@ -248,6 +253,14 @@ class Serving:
     def _wait(self, waiting: WaitingAppend | WaitingFetch) -> None:
         self._waiting_count += 1
         heapq.heappush(self._deadlines, (waiting.deadline_ms, self._waiting_count, waiting))
+
+    def on_metadata(self, end_offset: int) -> None:
+        """Answers requests for metadata that is applied by now."""
+        if self._awaiting:
+            awaiting, self._awaiting = self._awaiting, []
+            for reply in awaiting:
+                is_applied = reply.answer.end_offset <= end_offset
+                (self.replies if is_applied else self._awaiting).append(reply)
 
     def complete(self) -> list[Replica]:
         """Answers whoever can be answered, until nothing moves any more; what has been touched."""

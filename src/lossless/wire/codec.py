@@ -23,6 +23,7 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
+from lossless.wire import envelope
 from lossless.wire.bounds import BadMessage, within_bounds
 
 Fields = Mapping[str, Any]
@@ -53,7 +54,7 @@ def request_class(key: int, version: int) -> Any:
 
 @functools.cache
 def response_class(key: int, version: int) -> Any:
-    return load_response_schema(key, version)
+    return envelope.ForwardedResponse if key == envelope.KEY else load_response_schema(key, version)
 
 
 @functools.cache

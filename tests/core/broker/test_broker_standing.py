@@ -18,6 +18,7 @@ from lossless.core.broker import NODE, Broker
 from lossless.core.machine import NOTHING, Effects
 from lossless.core.messages import (
     AlterConfig,
+    AwaitMetadata,
     BrokerHeartbeat,
     BrokerHeartbeatAnswer,
     BrokerRegistration,
@@ -419,3 +420,16 @@ def test_a_broker_has_no_vote(alone: Host) -> None:
     """It observes the quorum; whoever asks it is told what it knows."""
     answer = alone.ask(1, Vote(9, 100, 9, 99, False))
     assert (answer.granted, answer.leader) == (False, 100)
+
+
+def test_metadata_is_awaited_until_the_broker_has_applied_it(two: Host) -> None:
+    two.cut_off = {2}
+    create(two, (1,), topic="later")
+    request = AwaitMetadata(two.controller().committed.end_offset)
+    assert two.ask(1, request) == request
+    token = two.ask(2, request)
+    two.wait(100)
+    assert token not in two.answers
+    two.cut_off = set()
+    two.wait(5_000)
+    assert two.answers.pop(token) == request
