@@ -24,7 +24,7 @@ from default_batches import DEFAULT_HEADERS, sealed, sent_by
 from lossless.core.error_codes import Error
 from lossless.engines.waiting import wait_until
 from lossless.log.batch import Record
-from lossless.log.compression import Compression
+from lossless.log.compression import Compression, compressed
 from one_request import ask, error_of
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -164,6 +164,58 @@ def test_a_batch_whose_offsets_are_not_those_of_its_records_is_refused(
     struct.pack_into(">i", data, 57, count)
     answer = produced(kafka.leader(topic), topic, bytes(sealed(data).data))
     assert error_of(answer) is Error.INVALID_RECORD
+    assert kafka.stored(topic) == []
+
+
+def _poison(kind: Compression, body: bytes, count: int) -> bytes:
+    """A batch with a right checksum that says that it holds so many records in this body."""
+    data = bytearray(batch("v")[:61] + body)
+    struct.pack_into(">i", data, 8, len(data) - 12)
+    struct.pack_into(">hi", data, 21, kind, count - 1)
+    struct.pack_into(">i", data, 57, count)
+    return bytes(sealed(data).data)
+
+
+ONE_RECORD = batch("v")[61:]
+POISON = {
+    **{f"garbage under {kind.name.lower()}": (kind, b"\xff" * 99, 1) for kind in Compression},
+    **{
+        f"5 records that hold one, {kind.name.lower()}": (kind, compressed(kind, ONE_RECORD), 5)
+        for kind in Compression
+    },
+    "a record that is longer than it says": (
+        Compression.NONE,
+        bytes((ONE_RECORD[0] - 2, *ONE_RECORD[1:])),
+        1,
+    ),
+    "two records that are one": (Compression.NONE, ONE_RECORD * 2, 1),
+}
+
+
+@pytest.mark.parametrize(("kind", "body", "count"), POISON.values(), ids=POISON)
+def test_records_that_no_consumer_can_read_are_refused(
+    kafka: Subject, kind: Compression, body: bytes, count: int
+) -> None:
+    topic = kafka.topic()
+    leader = kafka.leader(topic)
+    answer = produced(leader, topic, _poison(kind, body, count))
+    assert error_of(answer) is not Error.NONE
+    assert error_of(produced(leader, topic, batch("good"))) is Error.NONE
+    assert kafka.values(topic) == ["good"]
+
+
+def test_a_refusal_names_the_records_at_fault(kafka: Subject) -> None:
+    """So that a producer fails those for good, and reports the others as not at fault."""
+    topic = kafka.topic(cleanup_policy="compact")
+    errors: Counter[str] = Counter()
+    producer = kafka.producer(linger_ms=1000)
+    for number in range(100):
+        key = None if number % 10 == 0 else str(number)
+        producer.produce(
+            topic, b"v", key, on_delivery=lambda error, _: errors.update([error.name()])
+        )
+    producer.flush(TIMEOUT_S)
+    assert errors == {"INVALID_RECORD": 10, "_INVALID_DIFFERENT_RECORD": 90}
     assert kafka.stored(topic) == []
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import struct
 
+import cramjam
 import pytest
-from crc32c import crc32c
 from machines import PARTITION, led_by
 
-from default_batches import DEFAULT_HEADERS, sent_by
+from default_batches import DEFAULT_HEADERS, sealed, sent_by
+from lossless.core import acceptance
 from lossless.core.messages import Error
 from lossless.core.replica import Replica
 from lossless.core.settings.broker_settings import BrokerSettings
 from lossless.core.settings.machines import topic_config
+from lossless.log import compression, record_structure
 from lossless.log.batch import (
     NO_TIMESTAMP,
     Marker,
@@ -20,9 +22,8 @@ from lossless.log.batch import (
     Record,
     build,
     build_marker,
-    parse,
 )
-from lossless.log.compression import Compression
+from lossless.log.compression import Compression, compressed
 from lossless.log.log import Log
 from lossless.log.memory import MemoryStore
 
@@ -109,14 +110,101 @@ def test_records_are_stored_as_the_topic_wants_them(by_client: Compression, by_t
     assert [record.value for record in batch.records()] == values
 
 
-def test_what_cannot_be_unpacked_is_corrupt_where_it_has_to_be_looked_into() -> None:
-    data = sent(b"v")
-    checked = struct.pack(">h", Compression.GZIP) + data[23:]
-    lying = data[:17] + struct.pack(">I", crc32c(checked)) + checked
-    assert parse(lying).compression is Compression.GZIP
-    assert error_of(a_leader(compression_type="zstd"), lying) is Error.CORRUPT_MESSAGE
-    assert error_of(a_leader(cleanup_policy="compact"), lying) is Error.CORRUPT_MESSAGE
-    assert error_of(a_leader(), lying) is Error.NONE  # nobody looks
+def with_body(body: bytes, count: int, kind: int = Compression.NONE) -> bytes:
+    """A batch of these records, with a right length and checksum, whatever they are."""
+    data = bytearray(sent(b"v")[:61] + body)
+    struct.pack_into(">i", data, 8, len(data) - 12)
+    struct.pack_into(">hi", data, 21, kind, count - 1)
+    struct.pack_into(">i", data, 57, count)
+    return bytes(sealed(data).data)
+
+
+FIVE = bytes(build([Record(n, NOW_MS, b"k", b"v%d" % n) for n in range(5)]).data[61:])
+POISON = {
+    **{f"garbage under {kind.name.lower()}": (b"\xff" * 99, 1, kind) for kind in Compression},
+    **{f"nothing under {kind.name.lower()}": (b"", 1, kind) for kind in Compression},
+    **{
+        f"{said} records that are 5, {kind.name.lower()}": (compressed(kind, FIVE), said, kind)
+        for kind in Compression
+        for said in (1, 4, 6)
+    },
+    "a compression that there is not": (FIVE, 5, 5),
+    "a record that is too short": (b"\x04" + FIVE[1:], 5, Compression.NONE),
+    "the end is missing": (FIVE[:-1], 5, Compression.NONE),
+    "all at the first offset": (FIVE[: len(FIVE) // 5] * 5, 5, Compression.NONE),
+    "lz4 blocks that depend on each other": (
+        bytes(cramjam.lz4.compress(FIVE * 1000)),
+        5,
+        Compression.LZ4,
+    ),
+    "a second lz4 frame": (
+        compressed(Compression.LZ4, FIVE[:3]) + compressed(Compression.LZ4, FIVE[3:]),
+        5,
+        Compression.LZ4,
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "count", "kind"), POISON.values(), ids=POISON)
+@pytest.mark.parametrize("compression_type", ["producer", "zstd", "uncompressed"])
+def test_records_that_no_consumer_can_read_are_refused(
+    compression_type: str, body: bytes, count: int, kind: int
+) -> None:
+    leader = a_leader(compression_type=compression_type)
+    assert error_of(leader, with_body(FIVE, 5)) is Error.NONE
+    refused = leader.append(with_body(body, count, kind), 1, NOW_MS).produced
+    assert refused.error is Error.INVALID_RECORD
+    assert refused.reason
+    assert leader.log.log_end_offset == 5
+
+
+def test_records_that_decompress_to_too_much_are_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compression, "BODY_BYTES_MAX", 100_000)
+    fits, too_much = (
+        sent(bytes(99_000), compression=Compression.ZSTD),
+        sent(bytes(100_000), compression=Compression.ZSTD),
+    )
+    assert error_of(a_leader(), fits) is Error.NONE
+    assert error_of(a_leader(), too_much) is Error.MESSAGE_TOO_LARGE
+
+
+def test_more_records_than_a_batch_may_have_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_structure, "ELEMENTS_MAX", 3)
+    assert error_of(a_leader(), sent(b"1", b"2", b"3")) is Error.NONE
+    assert error_of(a_leader(), sent(b"1", b"2", b"3", b"4")) is Error.MESSAGE_TOO_LARGE
+
+
+def test_a_refusal_names_the_records_at_fault() -> None:
+    """A producer then fails these for good, and knows that the others may be sent again."""
+    keys = [b"k", None, b"k", None, b"k"]
+    keyless = build([Record(n, NOW_MS, key, b"v") for n, key in enumerate(keys)]).data
+    refused = a_leader(cleanup_policy="compact").append(keyless, 1, NOW_MS).produced
+    assert refused.error is Error.INVALID_RECORD
+    assert [one.place for one in refused.record_errors] == [1, 3]
+    assert refused.reason is not None
+    times = [NOW_MS, NOW_MS - 501, NO_TIMESTAMP, NOW_MS + 1001, NOW_MS]
+    late = build([Record(n, time, b"k", b"v") for n, time in enumerate(times)]).data
+    leader = a_leader(message_timestamp_after_max_ms="1000", message_timestamp_before_max_ms="500")
+    refused = leader.append(late, 1, NOW_MS).produced
+    assert refused.error is Error.INVALID_TIMESTAMP
+    assert [one.place for one in refused.record_errors] == [1, 3]
+    assert leader.log.log_end_offset == 0
+
+
+def test_a_maximum_timestamp_that_no_record_has_is_refused() -> None:
+    leader = a_leader(message_timestamp_after_max_ms="1000")
+    data = bytearray(sent(b"v"))
+    struct.pack_into(">q", data, 35, NOW_MS + 1001)
+    refused = leader.append(bytes(sealed(data).data), 1, NOW_MS).produced
+    assert (refused.error, refused.record_errors) == (Error.INVALID_TIMESTAMP, ())
+
+
+def test_the_records_named_in_a_refusal_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptance, "RECORD_ERRORS_MAX", 3)
+    refused = a_leader(cleanup_policy="compact").append(sent(*[b"v"] * 9, key=None), 1, NOW_MS)
+    assert [one.place for one in refused.produced.record_errors] == [0, 1, 2]
 
 
 def test_a_batch_whose_count_lies_is_refused() -> None:

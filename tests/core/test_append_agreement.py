@@ -1,5 +1,5 @@
-"""Whatever a client writes into a batch's header, leader and follower agree about it: the leader
-refuses it and nothing changes, or the follower can append it and a consumer can read it."""
+"""Whatever a client writes into a batch, leader and follower agree about it: the leader refuses it
+and nothing changes, or the follower can append it and a consumer can read every record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lossless.core.replica import ALL, Replica
 from lossless.core.settings.broker_settings import BrokerSettings
 from lossless.core.settings.machines import topic_config
 from lossless.log.batch import Batch, CorruptBatch, Record, build, parse_all
-from lossless.log.compression import Compression
+from lossless.log.compression import Compression, compressed
 
 NOW_MS = 1_000_000_000
 
@@ -94,6 +94,8 @@ def _assert_agreement(sent: bytes) -> Error:
     assert leader.high_watermark == end + 1
     batches = parse_all(_contents(leader))
     assert [batch.base_offset for batch in batches] == ([0, end] if end else [0])
+    read = [record.offset for batch in batches for record in batch.records()]
+    assert read == [*range(end + 1)]
     return error
 
 
@@ -119,6 +121,38 @@ def test_leader_and_follower_agree_about_several_fields(
     batch: Batch, changes: dict[str, int]
 ) -> None:
     _assert_agreement(_changed(batch.data, changes))
+
+
+@st.composite
+def _bodies(draw: st.DrawFn) -> bytes:
+    """A batch whose records are changed, before they are compressed or after it."""
+    records = draw(st.integers(1, 20))
+    value = draw(st.sampled_from([0, 5, 70]))
+    whole = build(
+        [Record(n, NOW_MS + n, b"k", bytes(value), (("h", b"1"),)) for n in range(records)]
+    )
+    kind = draw(st.sampled_from(Compression))
+    body = bytearray(whole.body())
+
+    def change() -> None:
+        for _ in range(draw(st.integers(0, 2))):
+            at = draw(st.integers(0, len(body) - 1))
+            body[at] = draw(st.integers(0, 255))
+        if draw(st.integers(0, 4)) == 0:
+            del body[draw(st.integers(1, len(body))) :]
+
+    change()
+    body[:] = compressed(kind, bytes(body))
+    if draw(st.booleans()):
+        change()
+    header = _changed(bytes(whole.data[:61]) + bytes(body), {"attributes": kind})
+    return _changed(header, {"length": len(header) - 12})
+
+
+@settings(max_examples=300, deadline=None)
+@given(_bodies())
+def test_leader_and_follower_agree_about_records(sent: bytes) -> None:
+    _assert_agreement(sent)
 
 
 @pytest.mark.parametrize("count", [-1, 0, -0x80000000])

@@ -48,12 +48,21 @@ class Produce(NamedTuple):
     version: int = 0  # of the request: what the producer knows of transactions
 
 
+class RecordError(NamedTuple):
+    """A record because of which its whole batch is refused."""
+
+    place: int  # in the batch
+    reason: str
+
+
 class Produced(NamedTuple):
     partition: TopicPartition
     error: Error
     base_offset: int = -1
     log_start_offset: int = -1
     append_time_ms: int = -1  # when the topic's records carry the broker's time
+    reason: str | None = None
+    record_errors: tuple[RecordError, ...] = ()
 
 
 class ProduceAnswer(NamedTuple):

@@ -32,7 +32,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lossless.core.acceptance import accepted
+from lossless.core.acceptance import Refused, accepted
 from lossless.core.in_sync import InSyncSet, Progress, Proposal
 from lossless.core.messages import (
     NO_LEADER,
@@ -49,6 +49,7 @@ from lossless.core.messages import (
     OffsetKind,
     Produced,
     Producer,
+    RecordError,
     TopicPartition,
     WriteTxnMarker,
 )
@@ -227,8 +228,8 @@ class Replica:
         has_own_time = log.config.log_append_time
         if self.policy is not None:
             taken = accepted(batch, self.policy, has_own_time, now_ms)
-            if isinstance(taken, Error):
-                return self._refused(taken)
+            if isinstance(taken, Refused):
+                return self._refused(*taken)
             batch = taken
         result = log.append(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
         if isinstance(result, Refusal):
@@ -237,7 +238,15 @@ class Replica:
         time_ms = now_ms if has_own_time else NO_TIMESTAMP
         produced = new(
             Produced,
-            (self.partition, NO_ERROR, result.base_offset, log.log_start_offset, time_ms),
+            (
+                self.partition,
+                NO_ERROR,
+                result.base_offset,
+                log.log_start_offset,
+                time_ms,
+                None,
+                (),
+            ),
         )
         return new(AppendResult, (produced, result.last_offset + 1))
 
@@ -280,8 +289,11 @@ class Replica:
             self.log.flush()
         self._advance(now_ms)
 
-    def _refused(self, error: Error) -> AppendResult:
-        return AppendResult(Produced(self.partition, error))
+    def _refused(
+        self, error: Error, reason: str | None = None, records: tuple[RecordError, ...] = ()
+    ) -> AppendResult:
+        refused = Produced(self.partition, error, reason=reason, record_errors=records)
+        return AppendResult(refused)
 
     def acknowledged(self, end_offset: int, leader_epoch: int) -> Error | None:
         """What a producer that waits for all is told; None: not yet."""

@@ -24,6 +24,7 @@ from crc32c import crc32c
 from lossless.log.compression import (
     CannotDecompress,
     Compression,
+    DecompressesToTooMuch,
     compressed,
     decompressed,
 )
@@ -70,6 +71,10 @@ class CorruptBatch(ValueError):
 
 class NoBatch(CorruptBatch):
     """Too few bytes for a batch, or one of another version."""
+
+
+class OversizedBatch(CorruptBatch):
+    """The records decompress to more than a broker looks at."""
 
 
 class MarkerKind(enum.IntEnum):
@@ -194,11 +199,20 @@ class Batch(NamedTuple):
         )
         return parse(bytes(changed))
 
-    def records(self) -> Iterator[Record]:
+    def body(self) -> bytes:
+        """The records as bytes, decompressed."""
+        body = bytes(self.data[HEADER_SIZE:])
+        if not self.attributes & _COMPRESSION:
+            return body
         try:
-            body = decompressed(self.compression, bytes(self.data[HEADER_SIZE:]))
+            return decompressed(self.compression, body)
+        except DecompressesToTooMuch as error:
+            raise OversizedBatch(f"batch {self.base_offset}: {error}") from error
         except CannotDecompress as error:
             raise CorruptBatch(f"batch {self.base_offset}: {error}") from error
+
+    def records(self) -> Iterator[Record]:
+        body = self.body()
         reader = _Reader(body)
         for _ in range(self.records_count):
             end = reader.varint() + reader.position
@@ -366,12 +380,8 @@ def build(
     return parse(place + struct.pack(">bI", MAGIC, crc32c(checked)) + checked)
 
 
-def recompressed(batch: Batch, kind: Compression) -> Batch:
+def recompressed(batch: Batch, body: bytes, kind: Compression) -> Batch:
     """The same records, compressed in another way."""
-    try:
-        body = decompressed(batch.compression, bytes(batch.data[HEADER_SIZE:]))
-    except CannotDecompress as error:
-        raise CorruptBatch(f"batch {batch.base_offset}: {error}") from error
     attributes = batch.attributes & ~_COMPRESSION | kind
     checked = (
         struct.pack(">h", attributes)

@@ -1,7 +1,7 @@
 """How the records of a batch are compressed, as Kafka's clients do it.
 
-A log keeps batches as they came. Only whoever looks at records comes here: compaction, and the
-search for a time within a batch.
+A log keeps batches as they came. A leader comes here to check the records of a batch before it is
+stored; after that only compaction and the search for a time within a batch do.
 
 A few bytes may stand for gigabytes, in zstd for 32,000 times as many. Nobody looks at more than
 `BODY_BYTES_MAX`, whatever a batch says that it is.
@@ -26,6 +26,8 @@ _BLOCK_BYTES = 32 * 1024
 
 # Java's clients read LZ4 frames of independent blocks only, and cramjam's own depend on each other:
 # version 1, independent blocks of at most 64 KiB, and the checksum of these two bytes.
+_LZ4_INDEPENDENT, _LZ4_BLOCK_CHECKSUM, _LZ4_SIZE, _LZ4_CHECKSUM = 0x20, 0x10, 0x08, 0x04
+_LZ4_FLAGS_AT, _LZ4_HEADER_SIZE = 4, 7
 _LZ4_FRAME = bytes.fromhex("04224d18 60 40 82")
 _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_LENGTH = struct.Struct("<I")
@@ -45,6 +47,10 @@ class Compression(enum.IntEnum):
 
 class CannotDecompress(ValueError):
     """The bytes are not what they are said to be."""
+
+
+class DecompressesToTooMuch(CannotDecompress):
+    """More than BODY_BYTES_MAX."""
 
 
 def compressed(kind: Compression, body: bytes) -> bytes:
@@ -71,7 +77,9 @@ def decompressed(kind: Compression, body: bytes) -> bytes:
             case Compression.SNAPPY:
                 return _from_snappy(body)
             case Compression.LZ4:
-                return _bounded(cramjam.lz4.decompress_into, body)
+                found = _bounded(cramjam.lz4.decompress_into, body)
+                _require_one_lz4_frame(body)
+                return found
             case _:
                 return _bounded(cramjam.zstd.decompress_into, body)
     except (cramjam.DecompressionError, struct.error) as error:
@@ -89,7 +97,7 @@ def _bounded(decompress_into: Callable[[bytes, bytearray], Any], body: bytes) ->
             if _IS_FULL not in str(error):
                 raise
             if size == BODY_BYTES_MAX:
-                raise CannotDecompress(f"more than {BODY_BYTES_MAX} bytes") from error
+                raise DecompressesToTooMuch(f"more than {BODY_BYTES_MAX} bytes") from error
             size = min(4 * size, BODY_BYTES_MAX)
         else:
             return bytes(memoryview(space)[:written])
@@ -99,7 +107,7 @@ def _snappy_block(block: bytes) -> bytes:
     """A block says in front how much it is."""
     size = cramjam.snappy.decompress_raw_len(block)
     if size > BODY_BYTES_MAX:
-        raise CannotDecompress(f"{size} bytes are more than {BODY_BYTES_MAX}")
+        raise DecompressesToTooMuch(f"{size} bytes are more than {BODY_BYTES_MAX}")
     return bytes(cramjam.snappy.decompress_raw(block))
 
 
@@ -123,6 +131,20 @@ def _lz4_frame(body: bytes) -> Iterator[bytes]:
     yield _LZ4_LENGTH.pack(0)
 
 
+def _require_one_lz4_frame(body: bytes) -> None:
+    """Java's clients read no blocks that depend on each other, and no second frame."""
+    flags = body[_LZ4_FLAGS_AT]
+    if not flags & _LZ4_INDEPENDENT:
+        raise CannotDecompress("not lz4 as Kafka has it: its blocks depend on each other")
+    at = _LZ4_HEADER_SIZE + (8 if flags & _LZ4_SIZE else 0)
+    checksum = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
+    while size := _LZ4_LENGTH.unpack_from(body, at)[0]:
+        at += _LZ4_LENGTH.size + (size & ~_LZ4_STORED) + checksum
+    at += _LZ4_LENGTH.size + (4 if flags & _LZ4_CHECKSUM else 0)
+    if at != len(body):
+        raise CannotDecompress(f"not lz4 as Kafka has it: {len(body) - at} bytes after the frame")
+
+
 def _from_snappy(body: bytes) -> bytes:
     """Blocks as Java's clients write them, or a single one without a frame, as librdkafka does."""
     if not body.startswith(_XERIAL[:8]):
@@ -138,6 +160,6 @@ def _from_snappy(body: bytes) -> bytes:
         blocks.append(_snappy_block(body[position : position + size]))
         unpacked += len(blocks[-1])
         if unpacked > BODY_BYTES_MAX:
-            raise CannotDecompress(f"more than {BODY_BYTES_MAX} bytes")
+            raise DecompressesToTooMuch(f"more than {BODY_BYTES_MAX} bytes")
         position += size
     return b"".join(blocks)

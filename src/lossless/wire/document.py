@@ -6,6 +6,8 @@ answered differently.
 
 from __future__ import annotations
 
+from lossless.log.compression import BODY_BYTES_MAX
+from lossless.log.record_structure import ELEMENTS_MAX as BATCH_ELEMENTS_MAX
 from lossless.wire.bounds import ELEMENTS_MAX, TAGS_MAX
 from lossless.wire.differences import DIFFERENCES
 from lossless.wire.reading import HOT_ELEMENTS_MAX
@@ -31,7 +33,10 @@ _LIMITS = f"""
 | A request has at most {ELEMENTS_MAX:,} elements in all its lists, Produce and Fetch \
 {HOT_ELEMENTS_MAX:,} | the connection is closed |
 | A set of tagged fields has at most {TAGS_MAX} | the connection is closed |
-| A compressed batch that a broker has to look into unpacks to at most 64 MiB | CORRUPT_MESSAGE |
+| A compressed batch unpacks to at most {BODY_BYTES_MAX >> 20} MiB | MESSAGE_TOO_LARGE |
+| A batch has at most {BATCH_ELEMENTS_MAX:,} records, and as many headers | MESSAGE_TOO_LARGE |
+| The numbers in a record are written as short as possible (varints) | INVALID_RECORD |
+| The offset deltas of a batch are 0, 1, 2 … | INVALID_RECORD |
 """
 _DIFFERENCES = """
 ## What is answered differently

@@ -185,6 +185,11 @@ def told(
             "base_offset": produced.base_offset,
             "log_append_time": None,
             "log_start_offset": produced.log_start_offset,
+            "error_message": produced.reason,
+            "record_errors": [
+                {"batch_index": one.place, "batch_index_error_message": one.reason}
+                for one in produced.record_errors
+            ],
         }
         if produced.partition in leaders:
             said["current_leader"] = leaders[produced.partition]
