@@ -12,12 +12,14 @@ import pytest
 from lossless.broker.host import Clock, Host
 from lossless.broker.links import Address, Link
 from lossless.broker.loop import new_event_loop
-from lossless.broker.peers import open_plainly
+from lossless.broker.security.listeners import InterBroker
+from lossless.broker.security.login import opener
 from lossless.core.machine import NOTHING, Effects, Reply, Send
 from lossless.wire.outgoing import Outgoing
 
 TIMEOUT_S = 10
 NOWHERE = ("127.0.0.1", 1)
+open_plainly = opener(InterBroker(), "a test")
 ASKED = Outgoing(3, 12, False, b"", lambda frame, at: bytes(frame[at:]))
 
 Open = Callable[[Callable[[], asyncio.BaseProtocol], Address], Awaitable[None]]

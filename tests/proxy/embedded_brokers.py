@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.error import KafkaException
 
 from lossless.broker.meta import write_meta
+from lossless.broker.security.nodes import node_settings
 from lossless.core.settings.deviations import with_deviations
 from topics import create_new
 
@@ -83,6 +84,7 @@ def _properties(folder: Path, node: int, port: int, controller_ports: dict[int, 
         "listeners": f"PLAINTEXT://{plain},CONTROLLER://{controller}",
         "advertised.listeners": f"PLAINTEXT://{plain}",
         "controller.listener.names": "CONTROLLER",
+        **node_settings("secret of the cluster"),
     }
     file = folder / "server.properties"
     lines = with_deviations(properties, brokers=len(NODES)).items()

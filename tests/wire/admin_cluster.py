@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from lossless.broker.meta import write_meta
 from lossless.broker.node import Node, NodeConfig
+from lossless.broker.security.nodes import node_settings
 from lossless.core.settings.deviations import with_deviations
 from lossless.wire import frames
 from lossless.wire.codec import Fields, make, read, request_class, response_class, write
@@ -61,6 +62,7 @@ class AdminCluster:
             "controller.quorum.voters": f"{CONTROLLER}@127.0.0.1:{self._ports[CONTROLLER]}",
             "controller.listener.names": "CONTROLLER",
             "listeners": listeners,
+            **node_settings("secret of the cluster"),
             **settings,
         }
         node = Node(

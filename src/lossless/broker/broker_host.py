@@ -14,11 +14,11 @@ from lossless.broker.fetching import Fetching
 from lossless.broker.host import Clock, Failure, Host, resolving
 from lossless.broker.leaders import Leaders
 from lossless.broker.links import Address
-from lossless.broker.peers import Open, Peers, names_of, open_plainly
+from lossless.broker.peers import Open, Peers, names_of
 from lossless.broker.producing import Producing
 from lossless.broker.security.authorizer import Authorizer
 from lossless.broker.security.gate import Gate
-from lossless.broker.security.listeners import NodeSecurity
+from lossless.broker.security.listeners import InterBroker, NodeSecurity
 from lossless.broker.security.login import opener
 from lossless.broker.server import Server, Unanswerable
 from lossless.broker.unsent import Unsent
@@ -62,6 +62,7 @@ class BrokerHost:
         listeners: Mapping[str, Address],  # where to listen, by the listener's name
         endpoints: tuple[Endpoint, ...],  # what to tell others
         security: NodeSecurity,
+        node_login: InterBroker,  # with controllers
         rack: str | None,
         stores: Callable[[str], Store],
         stored: Callable[[], Iterable[str]],
@@ -79,6 +80,7 @@ class BrokerHost:
         self._voters = voters
         self._listeners = listeners
         self._security = security
+        self._node_login = node_login
         self.machine = Broker(
             number,
             voters=tuple(sorted(voters)),
@@ -206,9 +208,9 @@ class BrokerHost:
         return None
 
     def _open_to(self, node: int) -> Open:
-        if node in self._voters:  # controllers are reached plainly, and on this machine only
-            return open_plainly
-        return opener(self._security.inter_broker, f"broker-{self.number}")
+        is_controller = node in self._voters
+        login = self._node_login if is_controller else self._security.inter_broker
+        return opener(login, f"broker-{self.number}")
 
     def cut_off(self, nodes: frozenset[int]) -> None:
         """The network between this node and these is cut."""

@@ -11,6 +11,9 @@ from lossless.broker.connection import Connection
 from lossless.broker.host import Clock, Failure, Host
 from lossless.broker.links import Address
 from lossless.broker.peers import Peers, names_of
+from lossless.broker.security.listeners import InterBroker
+from lossless.broker.security.login import opener
+from lossless.broker.security.nodes import CONTROLLER_LISTENER, node_gate
 from lossless.broker.server import Server, encoded, filling
 from lossless.broker.unsent import Unsent
 from lossless.core.controller_node import ControllerConfig, ControllerNode
@@ -40,8 +43,6 @@ from lossless.wire.context import Call
 from lossless.wire.frames import Header, header_of, peek
 from lossless.wire.versions import APIS, CONTROLLER, ENVELOPE
 
-LISTENER = "CONTROLLER"
-
 
 class ControllerHost:
     kind = CONTROLLER
@@ -52,6 +53,7 @@ class ControllerHost:
         *,
         cluster_id: str,
         voters: Mapping[int, Address],
+        login: InterBroker,
         stores: Callable[[str], Store],
         draw: Callable[[int], int],
         config: ControllerConfig,
@@ -76,8 +78,13 @@ class ControllerHost:
                 "file, or give the node a new id and an empty disk."
             )
         self._address = voters[number]
+        name = f"controller-{number}"
         self._peers = Peers(
-            f"controller-{number}", cluster_id, lambda: self.machine.image, voters.get
+            name,
+            cluster_id,
+            lambda: self.machine.image,
+            voters.get,
+            lambda _: opener(login, name),
         )
         self.host = Host(
             self.machine,
@@ -87,9 +94,10 @@ class ControllerHost:
             on_failure=on_failure,
         )
         self._forwarded = forwarded_to(self)
+        frame_bytes_max = settings.network.socket_request_max_bytes
         self.server = Server(
             CONTROLLER,
-            LISTENER,
+            CONTROLLER_LISTENER,
             serve={
                 **served_by_a_controller(self),
                 ENVELOPE: self._on_envelope,
@@ -104,9 +112,10 @@ class ControllerHost:
                 broker_heartbeat.KEY: self._taking(broker_heartbeat),
                 allocate_producer_ids.KEY: self._taking(allocate_producer_ids),
             },
-            frame_bytes_max=settings.network.socket_request_max_bytes,
+            frame_bytes_max=frame_bytes_max,
             idle_ms_max=settings.network.connections_max_idle_ms,
             unsent=Unsent(),
+            gate=node_gate(login, frame_bytes_max=frame_bytes_max),
         )
 
     async def start(self) -> None:

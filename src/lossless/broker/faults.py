@@ -57,6 +57,7 @@ def forget(folder: Path) -> None:
 
 def _write(file: Path, faults: Faults) -> None:
     part = file.with_suffix(".part")
+    part.touch(0o600)
     part.write_text(json.dumps(asdict(faults)))
     part.rename(file)
 

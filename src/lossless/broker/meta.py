@@ -11,9 +11,10 @@ META = "meta.properties"
 
 def write_meta(folder: Path, cluster_id: str) -> None:
     """Lays a disk out for a node; one that is laid out already is left alone."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(0o700, parents=True, exist_ok=True)
     file = folder / META
     if not file.exists():
+        file.touch(0o600)
         file.write_text(f"version=1\ncluster.id={cluster_id}\n")
 
 

@@ -27,14 +27,19 @@ from lossless.broker.host import Clock
 from lossless.broker.links import Address
 from lossless.broker.meta import read_cluster_id
 from lossless.broker.security.first_users import first_users
-from lossless.broker.security.listeners import NodeSecurity, is_honoured, node_security
+from lossless.broker.security.listeners import (
+    InterBroker,
+    NodeSecurity,
+    is_honoured,
+    node_security,
+)
+from lossless.broker.security.nodes import CONTROLLER_LISTENER, node_login
 from lossless.core.messages import Endpoint
 from lossless.core.settings.broker_settings import BrokerSettings
 from lossless.core.settings.kinds import InvalidSetting
 from lossless.core.settings.machines import broker_config, controller_config
 from lossless.log.files import stored_in
 
-CONTROLLER_LISTENER = "CONTROLLER"
 _logger = logging.getLogger(__name__)
 
 
@@ -51,6 +56,7 @@ class NodeConfig:
     listeners: Mapping[str, Address]
     endpoints: tuple[Endpoint, ...]
     security: NodeSecurity
+    node_login: InterBroker  # with controllers
     settings: BrokerSettings
 
     @classmethod
@@ -90,6 +96,7 @@ class NodeConfig:
                 if name in listening
             ),
             security=security,
+            node_login=node_login(properties),
             settings=settings,
         )
 
@@ -142,6 +149,7 @@ class Node:
                 config.controller,
                 cluster_id=config.cluster_id,
                 voters=config.voters,
+                login=config.node_login,
                 stores=self._stores_in("controller"),
                 draw=draw,
                 config=replace(
@@ -161,6 +169,7 @@ class Node:
                 listeners=config.listeners,
                 endpoints=config.endpoints,
                 security=config.security,
+                node_login=config.node_login,
                 rack=settings.membership.broker_rack,
                 stores=self._stores_in("broker"),
                 stored=lambda: stored_in(config.folder / "broker"),

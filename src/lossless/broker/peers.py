@@ -52,7 +52,7 @@ class Peers:
         cluster_id: str,
         image: Callable[[], Image],
         address_of: Callable[[int], Address | None],
-        open_to: Callable[[int], Open] = lambda _: open_plainly,
+        open_to: Callable[[int], Open],
     ) -> None:
         self._name = name
         self._cluster_id = cluster_id
@@ -167,8 +167,3 @@ class Peers:
 def names_of(nodes: Iterable[int]) -> frozenset[str]:
     """The client ids by which nodes are known to each other."""
     return frozenset(f"{role}-{node}" for node in nodes for role in ("broker", "controller"))
-
-
-async def open_plainly(factory: Callable[[], asyncio.BaseProtocol], address: Address) -> None:
-    loop = asyncio.get_running_loop()
-    await loop.create_connection(factory, *address)

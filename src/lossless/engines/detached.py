@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lossless.engines.local.cluster import LocalCluster
 from lossless.engines.local.state import read_state
+from lossless.engines.private import make_private, write_private
 from lossless.errors import Unavailable
 
 _FOLDER, _FILE = ".lossless", "cluster.json"
@@ -28,8 +29,8 @@ def default_data(home: Path) -> Path:
 
 def note(home: Path, data: Path) -> None:
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        (home / _FILE).write_text(json.dumps({"data": str(data)}) + "\n")
+        make_private(home)
+        write_private(home / _FILE, json.dumps({"data": str(data)}) + "\n")
     except OSError as error:
         raise Unavailable(f"{home} cannot be written to: {error.strerror}") from error
 

@@ -13,6 +13,8 @@ from lossless.log.batch import Data
 from lossless.log.store import StoreFailed
 
 _REPLACEMENT = ".new"  # what a replacement is called until it is whole
+# Records are for the account that the node runs as, whatever its umask allows.
+_FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 ASIDE = ".damaged-"  # what a folder is called that was set aside, with a number
 
 # One thread for all logs of a process: they share a disk.
@@ -32,7 +34,8 @@ class FileStore:
         self._later: Future[None] | None = None
         self._later_names: frozenset[str] = frozenset()
         with _Refusals(str(folder)):
-            folder.mkdir(parents=True, exist_ok=True)
+            for each in (folder.parent, folder):  # a parent that mkdir makes gets another mode
+                each.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
             for left in folder.glob(f"*{_REPLACEMENT}"):
                 left.unlink()
 
@@ -130,7 +133,7 @@ class FileStore:
     def _put(self, name: str, data: bytes) -> None:
         new = self._folder / f"{name}{_REPLACEMENT}"
         try:
-            with new.open("wb") as file:
+            with open(new, "wb", opener=_opened_privately) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -152,7 +155,7 @@ class FileStore:
         with _Refusals(str(self._folder)):
             names = (self._folder.with_name(f"{self._folder.name}{ASIDE}{n}") for n in count(1))
             self._folder.rename(next(name for name in names if not name.exists()))
-            self._folder.mkdir()
+            self._folder.mkdir(_FOLDER_MODE)
             _flush_folder(self._folder.parent)
 
     def destroy(self) -> None:
@@ -179,7 +182,7 @@ class FileStore:
         if not create and not path.exists():
             return None
         is_new = not path.exists()
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _FILE_MODE)
         self._open[name] = descriptor
         if is_new:
             self._flush_folder()
@@ -198,6 +201,10 @@ def stored_in(folder: Path) -> list[str]:
     """The stores within it, but for what was set aside."""
     with _Refusals(str(folder)):
         return [name for name in os.listdir(folder) if ASIDE not in name]
+
+
+def _opened_privately(path: str, flags: int) -> int:
+    return os.open(path, flags, _FILE_MODE)
 
 
 def _flush_folder(folder: Path) -> None:

@@ -26,7 +26,7 @@ from lossless.wire.versions import APIS, BROKER, CONTROLLER, Listener
 SEED = int(os.environ.get("LOSSLESS_SEED", random.randrange(1 << 32)))
 MAX_BYTES = 1_000_000  # socket.request.max.bytes of the victim
 API_VERSIONS, METADATA, PRODUCE, FETCH, ENVELOPE = 18, 3, 0, 1, 58
-QUORUM = {1, 52, 53, 54}  # who speaks for a voter is believed: there is no authentication
+QUORUM = {1, 52, 53, 54}  # a node of the cluster that speaks for a voter is believed
 ASKED = framed(API_VERSIONS, 0, {})
 
 Connect = Callable[[Victim], Client]

@@ -14,6 +14,8 @@ from typing import Any
 
 import psutil
 
+from lossless.broker.security.login import Login
+from lossless.broker.security.nodes import NODE_MECHANISM, NODE_USER
 from lossless.engines.interface import ClusterSpec
 from lossless.engines.local.cluster import LocalCluster
 from lossless.engines.local.start import start_cluster
@@ -108,7 +110,16 @@ class Victim:
         return Client(self.port)
 
     def controller_client(self) -> Client:
-        return Client(self.controller_port)
+        """Logged in as a node of the cluster: others get no further than to the login."""
+        client = Client(self.controller_port)
+        login = Login(NODE_MECHANISM, NODE_USER, self.cluster.plan.secret, "hostile")
+        frame: bytes | None = login.first()
+        while frame is not None:
+            client.send(frame)
+            answer = client.frame()
+            assert answer is not None
+            frame = login.answer(answer)
+        return client
 
     @property
     def process(self) -> psutil.Process:

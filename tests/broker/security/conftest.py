@@ -49,7 +49,7 @@ def encrypted(authority: Authority, tmp_path_factory: pytest.TempPathFactory) ->
         tmp_path_factory.mktemp("encrypted"),
         ["PLAINTEXT", "SSL", "OUTSIDE"],
         listener_security_protocol_map=(
-            "PLAINTEXT:PLAINTEXT,SSL:SSL,OUTSIDE:SASL_SSL,CONTROLLER:PLAINTEXT"
+            "PLAINTEXT:PLAINTEXT,SSL:SSL,OUTSIDE:SASL_SSL,CONTROLLER:SASL_PLAINTEXT"
         ),
         inter_broker_listener_name="PLAINTEXT",
         ssl_keystore_type="PEM",

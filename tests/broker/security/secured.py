@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from lossless.broker.loop import new_event_loop
 from lossless.broker.meta import write_meta
 from lossless.broker.node import Node, NodeConfig
+from lossless.broker.security.nodes import node_settings
 from lossless.core.metadata import Image
 from lossless.core.settings.deviations import with_deviations
 from lossless.engines.waiting import wait_until
@@ -184,6 +185,7 @@ class LoneNode:
             "process.roles": "broker,controller",
             "log.dirs": str(folder),
             "controller.quorum.voters": f"101@{self.addresses['CONTROLLER']}",
+            **node_settings("secret of the cluster"),
             "listeners": ",".join(f"{name}://{at}" for name, at in self.addresses.items()),
             **{name.replace("__", "-").replace("_", "."): v for name, v in properties.items()},
         }

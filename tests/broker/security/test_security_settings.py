@@ -16,7 +16,7 @@ from lossless.broker.security.listeners import (
 from lossless.broker.security.tls import distinguished_name
 from lossless.core.settings.kinds import InvalidSetting
 from lossless.engines.interface import ClusterSpec
-from lossless.engines.local.plan import make_plan
+from lossless.engines.local.plan import Plan, make_plan
 from lossless.errors import BadInput
 
 JAAS = "listener.name.inside.plain.sasl.jaas.config"
@@ -80,14 +80,6 @@ def test_passwords_are_not_shown() -> None:
     [
         ({"listener_security_protocol_map": "INSIDE:SASL_PLAINTEXT"}, "OUTSIDE"),
         ({"listener_security_protocol_map": "INSIDE:SECURE"}, "SECURE"),
-        (
-            {
-                "listener_security_protocol_map": (
-                    "INSIDE:SASL_PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:SSL"
-                )
-            },
-            "controllers",
-        ),
         ({"inter_broker_listener_name": "ELSEWHERE"}, "ELSEWHERE"),
         ({"security_inter_broker_protocol": "PLAINTEXT"}, "only one of"),
         ({"sasl_enabled_mechanisms": "PLAIN,GSSAPI"}, "GSSAPI"),
@@ -181,7 +173,7 @@ def test_a_plan_without_security_is_as_ever() -> None:
     properties = planned()
     assert properties["listeners"].startswith("PLAINTEXT://127.0.0.1:")
     assert properties["listener.security.protocol.map"] == (
-        "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+        "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"
     )
 
 
@@ -207,6 +199,41 @@ def test_users_are_all_that_a_plan_with_logins_needs() -> None:
 def test_a_plan_that_nobody_could_connect_to_is_refused(config: dict[str, str]) -> None:
     with pytest.raises(BadInput):
         planned(**config)
+
+
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+@pytest.mark.parametrize("engine", ["embedded", "apache"])
+def test_an_authorizer_without_a_login_is_refused_at_once(engine: str) -> None:
+    """Brokers would deny each other what they need, and the start would fail after a minute."""
+
+    def plan(**config: str) -> Plan:
+        named = {name.replace("_", "."): text for name, text in config.items()}
+        spec = ClusterSpec(config={"authorizer.class.name": AUTHORIZER, **named})
+        return make_plan(spec, engine=engine, temporary=True)
+
+    for config in ({}, {"super_users": "User:root"}):
+        with pytest.raises(BadInput, match="User:ANONYMOUS") as refused:
+            plan(**config)
+        assert "super.users = User:ANONYMOUS" in (refused.value.hint or "")
+    plan(super_users="User:root; User:ANONYMOUS")
+    plan(allow_everyone_if_no_acl_found="true")
+    plan(security_inter_broker_protocol="SSL", ssl_client_auth="required")
+
+
+def test_apache_kafkas_own_nodes_are_super_users() -> None:
+    config = {
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": "User:root",
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            'PlainLoginModule required username="brokers" password="secret";'
+        ),
+    }
+    plan = make_plan(ClusterSpec(brokers=1, config=config), engine="apache", temporary=True)
+    properties = plan.properties(plan.brokers[0], Path("/nowhere"))
+    assert properties["super.users"] == "User:root;User:lossless-node;User:brokers"
 
 
 def test_a_plan_says_whether_strangers_may_come_in() -> None:

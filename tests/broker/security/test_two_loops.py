@@ -8,11 +8,13 @@ import threading
 from typing import Any
 
 from lossless.broker.connection import Connection
+from lossless.broker.unsent import Unsent
 
 
 class Nobody:
     name = "PLAINTEXT"
     frame_bytes_max = 1 << 20
+    unsent = Unsent()
 
     def on_open(self, connection: Connection) -> None: ...
 

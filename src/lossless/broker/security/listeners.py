@@ -3,8 +3,7 @@
 Settings are Kafka's. One for a single listener, `listener.name.<name>.…`, goes before the general
 one. Certificates and keys are PEM: Python cannot read Java's key stores.
 
-The controllers' listener is PLAINTEXT and stays on this machine: nobody but nodes is meant to
-connect to it, and whoever can may do anything.
+The controllers' listener stays on this machine, and is for the cluster's own nodes: see nodes.py.
 """
 
 from __future__ import annotations
@@ -172,8 +171,6 @@ def _protocols(
         if protocol.upper() not in by_name:
             raise InvalidSetting(f"{PROTOCOL_MAP}: {protocol} is not one of {', '.join(by_name)}")
         said[name] = by_name[protocol.upper()]
-    if said.get("CONTROLLER", SecurityProtocol.PLAINTEXT) is not SecurityProtocol.PLAINTEXT:
-        raise InvalidSetting(f"{PROTOCOL_MAP}: controllers of the embedded cluster use PLAINTEXT")
     missing = [name for name in listeners if name not in said]
     if missing:
         raise InvalidSetting(f"{PROTOCOL_MAP} does not mention {', '.join(missing)}")

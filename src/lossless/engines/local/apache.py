@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from lossless.engines.local.security import super_users
+from lossless.engines.private import write_private
 from lossless.jars import jars
 from lossless.jars.java import java
 
@@ -16,6 +18,9 @@ _HEAP = "-Xmx512m"
 _PERFORMANCE = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 LOG_FILE = "server.log"
+# Kafka's controllers keep SCRAM's users in the log that they log in to write. PLAIN says the
+# secret, but only from one process of this machine to another.
+_NODE_USER, _NODE_MECHANISM = "lossless-node", "PLAIN"
 _LOG4J = """\
 appender.file.type = RollingFile
 appender.file.name = file
@@ -60,6 +65,7 @@ def defaults(config: Mapping[str, str], brokers: int) -> dict[str, str]:
         "transaction.state.log.replication.factor": replicas,
         **_heartbeat(config),
         **config,
+        **super_users(config, _NODE_USER),
     }
 
 
@@ -71,13 +77,29 @@ def _heartbeat(config: Mapping[str, str]) -> dict[str, str]:
     return {"broker.heartbeat.interval.ms": str(max(1, int(session) // 5))}
 
 
+def controller_settings(secret: str) -> dict[str, str]:
+    listener = "listener.name.controller"
+    return {
+        "sasl.mechanism.controller.protocol": _NODE_MECHANISM,
+        f"{listener}.sasl.enabled.mechanisms": _NODE_MECHANISM,
+        f"{listener}.plain.sasl.jaas.config": (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            f'username="{_NODE_USER}" password="{secret}" user_{_NODE_USER}="{secret}";'
+        ),
+    }
+
+
+def node_login(secret: str) -> tuple[str, str, str]:
+    return _NODE_MECHANISM, _NODE_USER, secret
+
+
 def voter(node: int, *, is_broker: bool) -> int:  # noqa: ARG001
     """A broker that is a controller too has one number for both."""
     return node
 
 
 def write_files(folder: Path) -> None:
-    (folder / "log4j2.properties").write_text(_LOG4J)
+    write_private(folder / "log4j2.properties", _LOG4J)
 
 
 def format_command(command: Sequence[str], folder: Path, cluster_id: str) -> list[str]:

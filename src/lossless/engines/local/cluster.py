@@ -92,6 +92,12 @@ class LocalCluster(PlannedCluster):
         software = SOFTWARE[self.plan.engine]
         command = software.command()
         place = node_folder(self.folder, node)
+        if not self.plan.secret:
+            raise Unavailable(
+                f"{node.name} cannot come back: an earlier version of Lossless started this "
+                "cluster, and nodes of this version log in with controllers",
+                hint="lossless down, then lossless up, start all of it again",
+            )
         with locked(self.folder):
             state = self._state()
             before = state.processes.get(broker)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lossless.broker.meta import write_meta
+from lossless.broker.security.nodes import NODE_MECHANISM, NODE_USER, node_settings
 from lossless.core.settings.deviations import with_deviations
 
 LOG_FILE = "output.log"
@@ -21,6 +22,14 @@ def command() -> list[str]:
 
 def defaults(config: Mapping[str, str], brokers: int) -> dict[str, str]:
     return with_deviations(config, brokers=brokers)
+
+
+def controller_settings(secret: str) -> dict[str, str]:
+    return node_settings(secret)
+
+
+def node_login(secret: str) -> tuple[str, str, str]:
+    return NODE_MECHANISM, NODE_USER, secret
 
 
 def voter(node: int, *, is_broker: bool) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import dataclasses
 import shutil
 import tempfile
 import threading
@@ -27,7 +26,8 @@ from lossless.engines.interface import BrokerStatus, ClusterSpec
 from lossless.engines.local import plan as planning
 from lossless.engines.local.planned import START_S_MAX, STOP_S_MAX, PlannedCluster, fired
 from lossless.engines.local.probe import active_controller, lists
-from lossless.engines.local.state import State, read_state, write_state
+from lossless.engines.local.state import State, node_folder, read_state, write_state
+from lossless.engines.private import FOLDER_MODE, make_private
 from lossless.engines.waiting import wait_until
 from lossless.errors import BadInput, Unavailable
 
@@ -144,7 +144,8 @@ class InProcessCluster(PlannedCluster):
                 shutil.rmtree(self.folder, ignore_errors=True)
 
     def _start(self, node: planning.Node) -> None:
-        place = self.folder / node.name.replace(" ", "-")
+        place = node_folder(self.folder, node)
+        make_private(place)
         write_meta(place / "data", self.plan.cluster_id)
         properties = self.plan.properties(node, place)
 
@@ -213,10 +214,12 @@ def _place(spec: ClusterSpec) -> tuple[Path, planning.Plan]:
         folder = Path(tempfile.mkdtemp(prefix="lossless-kafka-"))
         return folder, planning.make_plan(spec, engine="embedded", temporary=True)
     folder = spec.data.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
     kept = read_state(folder)
     if kept is None:
         plan = planning.make_plan(spec, engine="embedded", temporary=False)
         write_state(folder, State(plan=plan))
         return folder, plan
-    return folder, dataclasses.replace(kept.plan, config=dict(spec.config))
+    plan = planning.kept_plan(kept.plan, spec)
+    write_state(folder, State(plan=plan))
+    return folder, plan

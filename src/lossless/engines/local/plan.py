@@ -3,7 +3,7 @@
 Decided once, when the cluster is created, and kept in its folder: a broker that comes back has the
 address it had, so that clients find it again.
 
-    <folder>/cluster.json            the plan and the processes
+    <folder>/cluster.json            the plan with the cluster's secret, and the processes
     <folder>/broker-1/               server.properties, data/, log/server.log, log/output.log
     <folder>/controller-101/         the same, for controllers with processes of their own
 """
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import random
 import re
+import secrets
 import socket
 import uuid
 from collections.abc import Mapping, Sequence
@@ -22,13 +24,13 @@ from pathlib import Path
 
 from lossless.engines.interface import ClusterSpec
 from lossless.engines.local import security
+from lossless.engines.local.security import LOOPBACK
 from lossless.engines.local.software import SOFTWARE
 from lossless.errors import BadInput, Unavailable
 
 BROKERS_MAX = 16  # a broker takes 350 MB of memory
 CONTROLLERS_MAX = 7
 FIRST_CONTROLLER = 101
-LOOPBACK = "127.0.0.1"
 EVERY_ADDRESS = "0.0.0.0"
 PORT_MAX = 65_535
 
@@ -54,6 +56,7 @@ _DECIDED_HERE = frozenset(
         "metadata.log.dir",
         "node.id",
         "process.roles",
+        "sasl.mechanism.controller.protocol",
     }
 )
 
@@ -86,6 +89,7 @@ class Plan:
     host: str
     nodes: Sequence[Node]
     temporary: bool  # the folder goes when the cluster stops
+    secret: str = field(default="", repr=False)  # by which nodes log in with controllers
     config: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -114,6 +118,7 @@ class Plan:
         settings = {
             **software.defaults(self.config, len(self.brokers)),
             **security.broker_settings(self.config),
+            **software.controller_settings(self.secret),
             "process.roles": node.role.replace("+", ","),
             "node.id": str(node.id),
             "log.dirs": str(folder / "data"),
@@ -121,7 +126,7 @@ class Plan:
             "controller.quorum.voters": ",".join(
                 f"{self.voter(node)}@{LOOPBACK}:{node.controller_port}" for node in self.controllers
             ),
-            "listener.security.protocol.map": f"{protocol}:{protocol},CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": f"{protocol}:{protocol},CONTROLLER:SASL_PLAINTEXT",
         }
         settings.pop("security.inter.broker.protocol", None)  # the listener's name says it
         listeners = []
@@ -174,8 +179,23 @@ def make_plan(spec: ClusterSpec, *, engine: str, temporary: bool) -> Plan:
         host=spec.advertised_host,
         nodes=nodes,
         temporary=temporary,
+        secret=new_secret(),
         config=dict(spec.config),
     )
+
+
+def kept_plan(plan: Plan, spec: ClusterSpec) -> Plan:
+    """The plan of a folder, started once more: ports and ids stay, settings are those of now. A
+    folder of an earlier version has no secret yet."""
+    return dataclasses.replace(
+        plan,
+        secret=plan.secret or new_secret(),
+        config=dict(spec.config),
+    )
+
+
+def new_secret() -> str:
+    return secrets.token_urlsafe(32)
 
 
 def _cluster_id() -> str:
@@ -208,12 +228,16 @@ def check_spec(spec: ClusterSpec) -> None:
             f"{EVERY_ADDRESS} is every address of this machine, and none that others can call",
             hint="give the name or the address that they use: brokers listen on all of them",
         )
-    decided = sorted(_DECIDED_HERE.intersection(spec.config))
+    decided = sorted(name for name in spec.config if _is_decided_here(name))
     if decided:
         raise BadInput(
-            f"{', '.join(decided)} cannot be configured: the engine chooses ports, roles and "
-            "folders itself"
+            f"{', '.join(decided)} cannot be configured: the engine chooses ports, roles, folders "
+            "and the login of controllers itself"
         )
+
+
+def _is_decided_here(name: str) -> bool:
+    return name in _DECIDED_HERE or name.startswith("listener.name.controller.")
 
 
 def check_ports_free(node: Node) -> None:

@@ -13,11 +13,13 @@ from pathlib import Path
 import psutil
 
 from lossless.broker.owner import OWNED
+from lossless.engines.private import make_private, open_privately, write_private
 from lossless.engines.waiting import wait_until
 
 # A pid is used again one day; never within this time of the first start. Not zero, because the
 # system tells when it booted to the second, and may round it otherwise from one time to the next.
 _SAME_START_S = 2.0
+_UMASK = 0o077  # what a node writes is for the account that started it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,30 +45,31 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 def write_node_folder(folder: Path, properties: Mapping[str, str]) -> None:
-    (folder / "log").mkdir(parents=True, exist_ok=True)
-    properties_file = folder / "server.properties"
-    properties_file.touch(mode=0o600)  # passwords may stand in it
-    properties_file.write_text(
-        "".join(f"{name}={_escaped(value)}\n" for name, value in sorted(properties.items()))
+    make_private(folder)
+    make_private(folder / "log")
+    write_private(
+        folder / "server.properties",
+        "".join(f"{name}={_escaped(value)}\n" for name, value in sorted(properties.items())),
     )
 
 
 def format_storage(command: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
     """What is wrong stands in log/format.log."""
-    with (folder / "log" / "format.log").open("wb") as output:
+    with open(folder / "log" / "format.log", "wb", opener=open_privately) as output:
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            umask=_UMASK,
         )
 
 
 def start(command: Sequence[str], folder: Path, lifeline: Lifeline | None = None) -> Identity:
     """In a session of its own: it survives the terminal, and Ctrl-C reaches us alone. With a
     lifeline it does not survive us."""
-    with (folder / "log" / "output.log").open("ab") as output:
+    with open(folder / "log" / "output.log", "ab", opener=open_privately) as output:
         child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL if lifeline is None else lifeline.read_end,
@@ -75,6 +78,7 @@ def start(command: Sequence[str], folder: Path, lifeline: Lifeline | None = None
             stderr=subprocess.STDOUT,
             cwd=folder,  # where a JVM that crashes leaves its report
             start_new_session=True,
+            umask=_UMASK,
         )
     _children[child.pid] = child
     try:

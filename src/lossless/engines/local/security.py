@@ -25,11 +25,16 @@ from lossless.broker.security.listeners import (
 )
 from lossless.broker.security.login import Login
 from lossless.contract.jaas import jaas_options
+from lossless.core.security.acls import ANONYMOUS
 from lossless.core.settings.kinds import InvalidSetting
 from lossless.errors import BadInput
 from lossless.wire import frames
 
+LOOPBACK = "127.0.0.1"
 _INTER_BROKER_MECHANISM = "sasl.mechanism.inter.broker.protocol"
+_AUTHORIZER = "authorizer.class.name"
+_SUPER_USERS = "super.users"
+_UNMENTIONED = "allow.everyone.if.no.acl.found"
 _ENABLED = "sasl.enabled.mechanisms"
 _PREFERRED = "SCRAM-SHA-256"  # Lossless logs in with it, if it can choose
 _MODULES = {PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule"}
@@ -67,6 +72,32 @@ def check_security(config: Mapping[str, str], engine: str) -> None:
         )
     if protocol.has_sasl:
         _login(config)
+    elif config.get(_AUTHORIZER) and not has_authentication(config):
+        _check_anonymous(config)
+
+
+def _check_anonymous(config: Mapping[str, str]) -> None:
+    """Without a login brokers are anonymous to each other, and an authorizer denies what they need
+    of each other unless they are super users."""
+    supers = {one.strip() for one in config.get(_SUPER_USERS, "").split(";")}
+    if ANONYMOUS in supers or config.get(_UNMENTIONED, "").lower() == "true":
+        return
+    raise BadInput(
+        f"{_AUTHORIZER} without a login: brokers would be {ANONYMOUS} to each other, and denied "
+        "what they need",
+        hint=f"{INTER_BROKER_PROTOCOL} = SASL_PLAINTEXT gives brokers and clients a login; "
+        f"{_SUPER_USERS} = {ANONYMOUS} allows everything to everybody",
+    )
+
+
+def super_users(config: Mapping[str, str], *nodes: str) -> dict[str, str]:
+    """Those of the user, the brokers' own and `nodes`: an authorizer judges brokers, too."""
+    if not config.get(_AUTHORIZER):
+        return {}
+    chosen = [one for one in config.get(_SUPER_USERS, "").split(";") if one.strip()]
+    if protocol_of(config).has_sasl:
+        nodes = (*nodes, _login(config)[1])
+    return {_SUPER_USERS: ";".join([*chosen, *(f"User:{node}" for node in nodes)])}
 
 
 def has_authentication(config: Mapping[str, str]) -> bool:
@@ -122,12 +153,26 @@ def connected(
         connection = context.wrap_socket(connection, server_hostname=host)
         held.enter_context(connection)
     if protocol.has_sasl:
-        login = Login(*_login(config), "lossless")
-        frame: bytes | None = login.first()
-        while frame is not None:
-            connection.sendall(frame)
-            frame = login.answer(receive_frame(connection))
+        _log_in(connection, *_login(config))
     return connection
+
+
+def connected_as_node(
+    login: tuple[str, str, str], port: int, timeout_s: float, held: ExitStack
+) -> socket.socket:
+    """To a controller, as the cluster's nodes are."""
+    connection = socket.create_connection((LOOPBACK, port), timeout=timeout_s)
+    held.enter_context(connection)
+    _log_in(connection, *login)
+    return connection
+
+
+def _log_in(connection: socket.socket, mechanism: str, user: str, password: str) -> None:
+    login = Login(mechanism, user, password, "lossless")
+    frame: bytes | None = login.first()
+    while frame is not None:
+        connection.sendall(frame)
+        frame = login.answer(receive_frame(connection))
 
 
 def receive_frame(connection: socket.socket) -> bytes:

@@ -18,6 +18,12 @@ class Software(Protocol):
     def defaults(self, config: Mapping[str, str], brokers: int) -> Mapping[str, str]:
         """The settings of a node in a cluster of so many brokers; what the user sets counts."""
 
+    def controller_settings(self, secret: str) -> Mapping[str, str]:
+        """The settings by which nodes log in with controllers, and nobody else can."""
+
+    def node_login(self, secret: str) -> tuple[str, str, str]:
+        """That login: mechanism, user and password."""
+
     def voter(self, node: int, *, is_broker: bool) -> int:
         """The number of a node's controller in the quorum."""
 

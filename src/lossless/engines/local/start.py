@@ -12,7 +12,14 @@ from lossless.engines.interface import ClusterSpec
 from lossless.engines.local import process
 from lossless.engines.local.cluster import LocalCluster
 from lossless.engines.local.logs import LogTail
-from lossless.engines.local.plan import Node, Plan, check_ports_free, check_spec, make_plan
+from lossless.engines.local.plan import (
+    Node,
+    Plan,
+    check_ports_free,
+    check_spec,
+    kept_plan,
+    make_plan,
+)
 from lossless.engines.local.planned import START_S_MAX
 from lossless.engines.local.probe import active_controller, lists
 from lossless.engines.local.process import Identity
@@ -131,7 +138,7 @@ def _plan(
             f"{folder} holds a cluster whose first port is {plan.brokers[0].port}, not {spec.port}",
             hint="leave --port out: ports stay, because clients know them",
         )
-    return dataclasses.replace(plan, config=dict(spec.config), host=spec.advertised_host)
+    return dataclasses.replace(kept_plan(plan, spec), host=spec.advertised_host)
 
 
 def _shape(node: Node) -> tuple[int, str, str | None]:

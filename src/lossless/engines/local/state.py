@@ -17,6 +17,7 @@ from pathlib import Path
 
 from lossless.engines.local.plan import Node, Plan
 from lossless.engines.local.process import Identity
+from lossless.engines.private import FOLDER_MODE, open_privately, write_private
 from lossless.errors import Unavailable
 
 _FILE = "cluster.json"
@@ -56,8 +57,7 @@ def write_state(folder: Path, state: State) -> None:
     """Replaced in one step: a reader sees the old or the new, and so does whoever comes after a
     crash."""
     part = folder / f"{_FILE}.part"
-    part.touch(mode=0o600)  # passwords may stand in it
-    part.write_text(json.dumps(dataclasses.asdict(state), indent=2) + "\n")
+    write_private(part, json.dumps(dataclasses.asdict(state), indent=2) + "\n")
     part.rename(folder / _FILE)
 
 
@@ -86,8 +86,8 @@ def locked(folder: Path) -> Iterator[None]:
     file = folder / "cluster.lock"
     while True:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+            folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+            descriptor = open_privately(str(file), os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise Unavailable(f"{folder} cannot be written to: {error.strerror}") from error
         try:

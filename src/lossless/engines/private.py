@@ -1,0 +1,25 @@
+"""Files that hold records and passwords: for the account that writes them, whatever its umask."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
+
+
+def make_private(folder: Path) -> None:
+    """Creates the folder, or takes from other accounts what an earlier version allowed them."""
+    folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+    folder.chmod(FOLDER_MODE)
+
+
+def write_private(file: Path, text: str) -> None:
+    with open(file, "w", opener=open_privately) as output:
+        os.fchmod(output.fileno(), FILE_MODE)
+        output.write(text)
+
+
+def open_privately(path: str, flags: int) -> int:
+    """For `open(opener=…)`."""
+    return os.open(path, flags, FILE_MODE)
