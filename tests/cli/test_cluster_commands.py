@@ -81,7 +81,7 @@ def test_a_detached_cluster_is_worked_on_from_other_commands_until_down(folder: 
     pids = [row["pid"] for row in status(below)["brokers"]]
     assert [os.getsid(pid) for pid in pids] == pids  # no terminal can take them along
 
-    second = lossless(below, "up", "--detach", "--data", str(folder / "elsewhere"))
+    second = lossless(below, "up", "--detach")
     assert second.returncode == 2
     assert f"already running: bootstrap.servers={address}" in second.stderr
 
@@ -164,8 +164,73 @@ def test_a_cluster_with_a_data_folder_is_found_again_even_after_every_broker_die
         assert up.stdout.readline() == first.stdout
         assert states(folder) == {1: "running"}
         up.send_signal(signal.SIGINT)
-        assert up.wait(60) == 0  # how a foreground cluster is meant to end
+        assert up.wait(60) == 130  # interrupted, as every command
     assert processes_in(folder) == []
+
+
+@pytest.mark.parametrize("engine", ["embedded", pytest.param("apache", marks=pytest.mark.full)])
+def test_a_foreground_cluster_that_is_killed_leaves_no_broker_behind(
+    folder: Path, engine: str
+) -> None:
+    with subprocess.Popen(
+        [*LOSSLESS, "up", "--brokers", "2", "--kafka", engine],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as up:
+        assert up.stdout is not None
+        assert up.stdout.readline().startswith("bootstrap.servers=")
+        assert lossless(folder, "restart", "2").returncode == 0  # by another process
+        up.kill()
+        up.wait(60)
+    assert wait_until(lambda: processes_in(folder) == [], timeout_s=60)
+    assert lossless(folder, "status").returncode == 4
+    assert not (folder / ".lossless" / "kafka").exists()
+
+
+def test_a_foreground_cluster_that_another_terminal_stops_ends_well(folder: Path) -> None:
+    with subprocess.Popen(
+        [*LOSSLESS, "up", "--brokers", "1", "--config", "foo=bar", "--config", "log.dirs.x=1"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as up:
+        assert up.stdout is not None
+        assert up.stdout.readline().startswith("bootstrap.servers=")
+        below = folder / "a" / "b"
+        below.mkdir(parents=True)
+        assert states(below) == {1: "running"}  # found upwards, without a contract
+        assert lossless(below, "down").stdout == "stopped 1 process\n"
+        _, said = up.communicate(timeout=60)
+    assert up.returncode == 0
+    for name in ("foo", "log.dirs.x"):
+        assert f"warning: {name} is not a setting of Kafka 4.1: ignored" in said
+    assert not (folder / ".lossless").exists()
+
+
+def test_a_second_cluster_needs_a_folder_of_its_own(folder: Path) -> None:
+    one = ["--data", str(folder / "one")]
+    two = ["--data", str(folder / "two")]
+    first = lossless(folder, "up", "--detach", "--brokers", "1", *one)
+    assert first.returncode == 0, first.stderr
+    address = first.stdout.strip()
+    for again in ([], one):
+        refused = lossless(folder, "up", "--detach", "--brokers", "1", *again)
+        assert refused.returncode == 2
+        assert f"already running: {address}" in refused.stderr
+    second = lossless(folder, "up", "--detach", "--brokers", "1", *two)
+    assert second.returncode == 0, second.stderr
+    assert second.stdout != first.stdout
+    which = lossless(folder, "status")
+    assert which.returncode == 2
+    assert "2 clusters were started here" in which.stderr
+    assert f"--data {folder / 'one'}, --data {folder / 'two'}" in " ".join(which.stderr.split())
+    assert address in lossless(folder, "status", *one).stdout
+    assert lossless(folder, "down", *one).stdout == "stopped 1 process\n"
+    assert second.stdout.strip() in lossless(folder, "status").stdout  # the one that is left
+    assert lossless(folder, "down").returncode == 0
+    assert not (folder / ".lossless").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -1,6 +1,6 @@
 """A node in a process of its own: `python -m lossless.broker server.properties`.
 
-It runs until SIGTERM or Ctrl-C, which stop it in order; so does the end of its owner, if any.
+It runs until SIGTERM or Ctrl-C, which stop it in order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from lossless.broker import faults
 from lossless.broker.loop import new_event_loop
 from lossless.broker.node import Node, NodeConfig
-from lossless.broker.owner import stop_with_owner
 from lossless.broker.server import raise_descriptor_limit
 from lossless.core.quorum_messages import CorruptElection
 from lossless.core.settings.kinds import InvalidSetting
@@ -78,7 +77,6 @@ async def _serve(config: NodeConfig) -> None:
         faults.note_applied(config.folder, asked)
 
     loop.add_signal_handler(signal.SIGUSR1, suffer)
-    stop_with_owner(loop, asked_to_stop.set)
     await node.start()
     _logger.info("node %d runs", config.number)
     await asked_to_stop.wait()

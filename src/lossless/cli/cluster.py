@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from lossless.contract import Contract, find_contract, load_contract
-from lossless.engines.detached import find_cluster, home
+from lossless.engines.detached import find_cluster, nearest_home
 from lossless.engines.local.cluster import LocalCluster
 from lossless.errors import Unavailable
 
@@ -56,4 +56,4 @@ def running_cluster(contract_path: Path | None, data: Path | None) -> LocalClust
 def home_of(contract_path: Path | None) -> Path:
     """Without reading the contract: a typo in it must not keep anybody from stopping brokers."""
     found = find_contract(contract_path)
-    return home(found.parent if found else None)
+    return nearest_home(found.parent if found else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from pathlib import Path
 
@@ -13,14 +14,14 @@ from lossless.cli.console import print_aside
 from lossless.contract import Contract
 from lossless.contract.rules.judging import enforce, judge_cluster
 from lossless.engines.choose import ENGINES, check_choice
-from lossless.engines.detached import default_data, find_cluster, forget, home, note
+from lossless.engines.detached import clusters_of, default_data, forget, home, note
 from lossless.engines.interface import ClusterSpec
 from lossless.engines.local.cluster import LocalCluster
 from lossless.engines.local.start import DEFAULT_ENGINE, start_cluster
 from lossless.engines.local.state import read_state
 from lossless.engines.metadata import create_topics
 from lossless.engines.signals import stopped_by_signals, uninterrupted
-from lossless.errors import BadInput
+from lossless.errors import EXIT_INTERRUPTED, BadInput
 
 LOOK_EVERY_S = 0.5
 
@@ -73,8 +74,10 @@ def command(
 ) -> None:
     """Start a cluster and print its bootstrap.servers.
 
-    Runs until Ctrl-C, which stops it in order; with --detach until `lossless down`. The topics of
-    the contract, if there is one, are created. Without --data the records go with the cluster.
+    Runs until Ctrl-C, which stops it in order (exit code 130), or until `lossless down` (0); it
+    ends with this command, even if that is killed. With --detach it runs until `lossless down`. The
+    topics of the contract, if there is one, are created. Without --data the records go with the
+    cluster.
     """
     check_choice(engine)
     if engine not in ENGINES:
@@ -88,11 +91,19 @@ def command(
     spec = dataclasses.replace(spec, port=port)
     if host is not None:
         spec = dataclasses.replace(spec, advertised_host=host)
-    _refuse_second(place, folder)
+    _refuse_second(place, folder, is_chosen=data is not None)
     if contract is not None:
         _warn_of_options(contract, spec)
     with stopped_by_signals():
-        cluster = _start(spec, folder, place, contract, engine=engine, temporary=data is None)
+        cluster = _start(
+            spec,
+            folder,
+            place,
+            contract,
+            engine=engine,
+            temporary=data is None,
+            ends_with_program=not detach,
+        )
         click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
         if detach:
             print_aside("lossless status shows it, lossless down stops it")
@@ -108,12 +119,18 @@ def _start(
     *,
     engine: str,
     temporary: bool,
+    ends_with_program: bool,
 ) -> LocalCluster:
     cluster = None
     try:
         note(place, folder)  # first, so that `down` finds what runs, whatever happens to us
         cluster = start_cluster(
-            spec, folder, engine=engine, temporary=temporary, report=print_aside
+            spec,
+            folder,
+            engine=engine,
+            temporary=temporary,
+            report=print_aside,
+            ends_with_program=ends_with_program,
         )
         _create_topics(contract, cluster)
     except BaseException:
@@ -125,18 +142,20 @@ def _start(
     return cluster
 
 
-def _refuse_second(place: Path, folder: Path) -> None:
-    """One cluster per `.lossless/`: a second would leave the first where `down` cannot find it."""
-    noted = find_cluster(place)
-    if noted is None:
-        return
-    if any(row.state != "dead" for row in noted.status()):
-        raise BadInput(
-            f"a cluster is already running: bootstrap.servers={noted.bootstrap_servers}",
-            hint="lossless down stops it",
-        )
-    if noted.folder != folder:
-        noted.stop()  # all of it died; nothing but its files can be left
+def _refuse_second(place: Path, folder: Path, *, is_chosen: bool) -> None:
+    """A second cluster needs a folder that the user chose: then `down` can be told which one."""
+    for noted in clusters_of(place):
+        if any(row.state != "dead" for row in noted.status()):
+            if is_chosen and noted.folder != folder:
+                continue
+            raise BadInput(
+                f"a cluster is already running: bootstrap.servers={noted.bootstrap_servers}",
+                hint="lossless down stops it"
+                + ("" if is_chosen else "; --data DIR starts another one beside it"),
+            )
+        if noted.folder != folder:
+            noted.stop()  # all of it died; nothing but its files can be left
+            forget(place, noted.folder)
 
 
 def _spec(
@@ -233,6 +252,7 @@ def _stay(cluster: LocalCluster, place: Path) -> None:
             time.sleep(LOOK_EVERY_S)
     except KeyboardInterrupt:
         print_aside("stopping")
+        sys.exit(EXIT_INTERRUPTED)
     finally:
         cluster.stop()
         forget(place, cluster.folder)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from lossless.contract import Contract
-from lossless.engines.detached import find_cluster, home
+from lossless.engines.detached import find_cluster, nearest_home
 from lossless.engines.external import ExternalCluster
 from lossless.engines.interface import Cluster
 from lossless.engines.metadata import read_metadata
@@ -27,7 +27,7 @@ def connect(kafka: str | None, contract: Contract | None, *, data: Path | None =
     if kafka not in ENGINES and client.get("bootstrap.servers"):
         read_metadata(client)
         return ExternalCluster(client)
-    place = home(contract.folder if contract else None)
+    place = nearest_home(contract.folder if contract else None)
     running = find_cluster(place, data)
     if running is None or not running.nodes_in("running", brokers=True):
         raise Unavailable(

@@ -194,7 +194,7 @@ def _warnings(properties: Mapping[str, str]) -> list[str]:
     for name, text in sorted(properties.items()):
         setting = setting_for(name)
         if setting is None:
-            warnings.append(f"{name} is no setting of Kafka 4.1: ignored")
+            warnings.append(f"{name} is not a setting of Kafka 4.1: ignored")
         elif not (setting.honoured or setting.by_engine) and not _is_default(name, text):
             warnings.append(f"{name} is not honoured by the embedded broker: ignored")
     return warnings

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from lossless.core.settings.brokers import setting_for
 from lossless.engines.local.security import super_users
 from lossless.engines.private import write_private
 from lossless.jars import jars
@@ -75,6 +76,14 @@ def _heartbeat(config: Mapping[str, str]) -> dict[str, str]:
     if not session.isdecimal():
         return {}
     return {"broker.heartbeat.interval.ms": str(max(1, int(session) // 5))}
+
+
+def warnings(config: Mapping[str, str]) -> list[str]:
+    return [
+        f"{name} is not a setting of Kafka 4.1: ignored, unless a class that you configure reads it"
+        for name in config
+        if setting_for(name) is None
+    ]
 
 
 def controller_settings(secret: str) -> dict[str, str]:

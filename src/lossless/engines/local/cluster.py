@@ -25,6 +25,7 @@ from lossless.engines.local.state import (
     remove_files,
     write_state,
 )
+from lossless.engines.local.watchdog import Watchdog
 from lossless.engines.signals import uninterrupted
 from lossless.engines.waiting import wait_until
 from lossless.errors import Unavailable
@@ -35,13 +36,13 @@ FAULT_S_MAX = 10.0
 class LocalCluster(PlannedCluster):
     """A cluster in a folder, whoever started it: every call reads who runs from there."""
 
-    def __init__(self, folder: Path, lifeline: process.Lifeline | None = None) -> None:
+    def __init__(self, folder: Path, watchdog: Watchdog | None = None) -> None:
         state = read_state(folder)
         if state is None:
             raise Unavailable(f"there is no cluster in {folder}", hint="lossless up starts one")
         self.folder = folder
         self.plan = state.plan
-        self._lifeline = lifeline
+        self._watchdog = watchdog
 
     def status(self) -> Sequence[BrokerStatus]:
         state = read_state(self.folder) or State(plan=self.plan)
@@ -107,7 +108,7 @@ class LocalCluster(PlannedCluster):
             tail = LogTail(place)
             with uninterrupted():
                 start = software.start_command(command, place)
-                identity = process.start(start, place, self._lifeline)
+                identity = process.start(start, place)
                 write_state(self.folder, state.with_process(broker, identity))
         evidence = f"process {identity.pid} on {self.plan.address(node)}"
 
@@ -148,9 +149,9 @@ class LocalCluster(PlannedCluster):
         try:
             self._stop()
         finally:
-            if self._lifeline is not None:
-                self._lifeline.close()
-                self._lifeline = None
+            if self._watchdog is not None:
+                self._watchdog.dismiss()
+                self._watchdog = None
 
     def _stop(self) -> None:
         if read_state(self.folder) is None:

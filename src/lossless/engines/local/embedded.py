@@ -7,21 +7,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lossless.broker.meta import write_meta
+from lossless.broker.security.listeners import is_honoured
 from lossless.broker.security.nodes import NODE_MECHANISM, NODE_USER, node_settings
+from lossless.core.settings.broker_settings import BrokerSettings
 from lossless.core.settings.deviations import with_deviations
+from lossless.core.settings.kinds import InvalidSetting
 
 LOG_FILE = "output.log"
 FIRST_CONTROLLER = 100  # broker 1 is controller 101 too
 
 
 def command() -> list[str]:
-    # Without the user's site: what they have installed elsewhere is of no use to a broker, and
-    # looking for it takes time.
-    return [sys.executable, "-s", "-m", "lossless.broker"]
+    return [sys.executable, "-m", "lossless.broker"]
 
 
 def defaults(config: Mapping[str, str], brokers: int) -> dict[str, str]:
     return with_deviations(config, brokers=brokers)
+
+
+def warnings(config: Mapping[str, str]) -> list[str]:
+    try:
+        _, found = BrokerSettings.from_properties(config)
+    except InvalidSetting:  # the node refuses it, and says why
+        return []
+    return [warning for warning in found if not is_honoured(warning.partition(" ")[0])]
 
 
 def controller_settings(secret: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import psutil
 
-from lossless.broker.owner import OWNED
 from lossless.engines.private import make_private, open_privately, write_private
 from lossless.engines.waiting import wait_until
 
@@ -26,18 +24,6 @@ _UMASK = 0o077  # what a node writes is for the account that started it
 class Identity:
     pid: int
     started_s: float  # after the machine booted: what the clock shows moves when it slept
-
-
-class Lifeline:
-    """Ends with this program, however it ends: its processes read of it, and no one else can write.
-    One of Apache Kafka's looks at nothing and lives on."""
-
-    def __init__(self) -> None:
-        self.read_end, self._write_end = os.pipe()
-
-    def close(self) -> None:
-        os.close(self.read_end)
-        os.close(self._write_end)
 
 
 # Processes that this program started. They must be waited for, or they stay behind as zombies.
@@ -66,14 +52,12 @@ def format_storage(command: Sequence[str], folder: Path) -> subprocess.Popen[byt
         )
 
 
-def start(command: Sequence[str], folder: Path, lifeline: Lifeline | None = None) -> Identity:
-    """In a session of its own: it survives the terminal, and Ctrl-C reaches us alone. With a
-    lifeline it does not survive us."""
+def start(command: Sequence[str], folder: Path) -> Identity:
+    """In a session of its own: it survives the terminal, and Ctrl-C reaches us alone."""
     with open(folder / "log" / "output.log", "ab", opener=open_privately) as output:
         child = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL if lifeline is None else lifeline.read_end,
-            env=None if lifeline is None else {**os.environ, OWNED: "yes"},
+            stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=folder,  # where a JVM that crashes leaves its report

@@ -18,6 +18,9 @@ class Software(Protocol):
     def defaults(self, config: Mapping[str, str], brokers: int) -> Mapping[str, str]:
         """The settings of a node in a cluster of so many brokers; what the user sets counts."""
 
+    def warnings(self, config: Mapping[str, str]) -> Sequence[str]:
+        """What the user sets without effect."""
+
     def controller_settings(self, secret: str) -> Mapping[str, str]:
         """The settings by which nodes log in with controllers, and nobody else can."""
 

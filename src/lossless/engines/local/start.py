@@ -33,6 +33,7 @@ from lossless.engines.local.state import (
     remove_nodes,
     write_state,
 )
+from lossless.engines.local.watchdog import Watchdog
 from lossless.engines.signals import uninterrupted
 from lossless.engines.waiting import wait_until
 from lossless.errors import BadInput
@@ -94,22 +95,24 @@ def start_cluster(
                 f"warning: whoever reaches {plan.host} may read and change everything; "
                 "security.inter.broker.protocol = SASL_SSL or SASL_PLAINTEXT asks who they are"
             )
+        for warning in software.warnings(plan.config):
+            report(f"warning: {warning}")
         started: dict[int, Identity] = {}
-        lifeline = process.Lifeline() if ends_with_program else None
+        watchdog = Watchdog(folder) if ends_with_program else None
         try:
-            _start_nodes(plan, folder, command, started, report, lifeline)
+            _start_nodes(plan, folder, command, started, report)
         except BaseException:
             with uninterrupted():
                 for identity in started.values():
                     process.kill(identity)
-                if lifeline is not None:
-                    lifeline.close()
+                if watchdog is not None:
+                    watchdog.dismiss()
                 if before is None or plan.temporary:
                     remove_files(plan, folder)
                 else:
                     write_state(folder, State(plan=before.plan))
             raise
-    return LocalCluster(folder, lifeline)
+    return LocalCluster(folder, watchdog)
 
 
 def _plan(
@@ -155,7 +158,6 @@ def _start_nodes(
     command: Sequence[str],
     started: dict[int, Identity],
     report: Report,
-    lifeline: process.Lifeline | None,
 ) -> None:
     software = SOFTWARE[plan.engine]
     tails = {}
@@ -174,7 +176,7 @@ def _start_nodes(
         with uninterrupted():
             place = node_folder(folder, node)
             start = software.start_command(command, place)
-            started[node.id] = process.start(start, place, lifeline)
+            started[node.id] = process.start(start, place)
             # Written at once: if we are killed now, `down` still finds what runs.
             state = state.with_process(node.id, started[node.id])
             write_state(folder, state)
