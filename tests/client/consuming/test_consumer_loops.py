@@ -200,6 +200,8 @@ def test_committed_positions_carry_leader_epochs(kafka: Kafka) -> None:
         ({"commit_every_records": 0}, {}, "commit_every_records"),
         ({"topics": []}, {}, "topics"),
         ({}, {"on_commit": print}, "on_commit is taken"),
+        ({"buffered_bytes_max": 100}, {}, "at least 16384"),
+        ({"buffered_bytes_max": 10**6}, {"queued.max.messages.kbytes": 500}, "counts twice"),
     ],
 )
 def test_contradictions_are_refused_at_once(

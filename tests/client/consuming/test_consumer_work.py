@@ -20,7 +20,7 @@ APART = 10_000
 
 
 def chunks() -> Chunks:
-    return Chunks(ConsumerMetrics(group="g"), buffered_max=100)
+    return Chunks(ConsumerMetrics(group="g"), buffered_max=100, buffered_bytes_max=1_000)
 
 
 def lanes(
@@ -30,17 +30,20 @@ def lanes(
         ConsumerMetrics(group="g"),
         order=order,
         buffered_max=buffered_max,
+        buffered_bytes_max=1_000,
         remember_finished=remember_finished,
     )
 
 
-def record(place: Place, offset: int, key: str | None = None, leader_epoch: int = -1) -> Message:
+def record(
+    place: Place, offset: int, key: str | None = None, leader_epoch: int = -1, value: bytes = b""
+) -> Message:
     return Message(
         topic=place[0],
         partition=place[1],
         offset=offset,
         key=None if key is None else key.encode(),
-        value=b"",
+        value=value,
         leader_epoch=leader_epoch,
     )
 
@@ -179,3 +182,37 @@ def test_what_is_committed_within_a_chunk_carries_its_epoch_too() -> None:
     assert [offset_of(next(loop)), offset_of(next(loop))] == [0, 1]
     position = work.collect()[OURS]
     assert (position.offset, position.leader_epoch) == (1, 3)
+
+
+def test_a_loop_has_room_again_when_large_records_are_finished() -> None:
+    work = chunks()
+    work.begin(OURS, 0, ())
+    read(work, *(record(OURS, offset, value=bytes(600)) for offset in range(3)))
+    assert not work.wait_for_room(0)
+    loop = work.messages()
+    next(loop).set_value(None)  # the size is that of the record as it was read
+    assert not work.wait_for_room(0)
+    work.stop()  # what was not handed out waits for the next loop
+    assert list(loop) == []
+    assert not work.wait_for_room(0)
+    loop = work.messages()
+    assert [offset_of(next(loop)), offset_of(next(loop))] == [1, 2]
+    work.stop()
+    assert list(loop) == []
+    assert work.wait_for_room(0)
+
+
+def test_partitions_pause_at_their_share_of_the_bytes_and_resume_at_half_of_it() -> None:
+    work = lanes("partition")
+    for place in (OURS, THEIRS):
+        work.begin(place, 0, ())
+    read(work, record(THEIRS, 0, value=bytes(499)))
+    assert work.to_pause({OURS, THEIRS}) == set()
+    read(work, *(record(OURS, offset, value=bytes(250)) for offset in range(3)))
+    assert work.to_pause({OURS, THEIRS}) == {OURS}
+    assert taken(work).partition.place == THEIRS
+    for paused in ({OURS}, set[Place]()):
+        lane = taken(work)
+        lane.records[0].set_value(None)
+        work.finish(lane, 0)
+        assert work.to_pause({OURS, THEIRS}) == paused

@@ -1,15 +1,15 @@
 """Records one after the other, for a `for` loop: handed over in chunks, without a step for each.
 
-What `consume` gave is a chunk. Its records are popped off a deque by an iterator that is all C, so
-that handing one out costs no line of Python; at the end of the deque stands END, where the iterator
-comes back here. A record is finished when the loop asks for the next one.
+What `consume` gave is a chunk. The loop walks over its list by the list's own iterator, so that
+handing a record out executes no line of Python; at the end it comes back here. A record is finished
+when the loop asks for the next one.
 
     records   a b c d e f g h          handed out: a b c; in hand: c; finished: a b
-    waiting         d e f g h END
+    waiting         ^ the iterator
 
-Cutting: whoever wants that nothing more is handed out (a revocation, a stop, a failure) rotates the
-deque by one, which is a single step for other threads: END comes first, the loop's next question
-ends up here, behind the lock, and what stands after END was never handed out.
+Cutting: to hand out nothing more (a revocation, a stop, a failure), the iterator is exhausted with
+`list(waiting)`. That is one step for other threads. It gives the records that were never handed
+out, and the loop's next question ends up here, behind the lock.
 
 What a finished chunk commits is where the consumer stood right after reading it, markers of
 transactions and other gaps included. Only of a chunk that was cut, or takes longer than the time
@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from operator import length_hint
 
 from confluent_kafka import Message, TopicPartition
 
@@ -36,47 +36,46 @@ from lossless.errors import BadInput
 
 CHUNKS_AHEAD = 8  # enough for the reader and the loop not to wait for each other
 FULL_S = 0.25  # partitions are paused when nobody took anything for this long: pausing is not free
-_END: Any = object()
 
 
 class Chunk:
-    __slots__ = ("ends", "records", "together", "waiting", "walked", "whole")
+    __slots__ = ("bytes", "ends", "records", "together", "waiting", "walked", "whole")
 
-    def __init__(self, records: list[Message], ends: Mapping[Place, TopicPartition]) -> None:
+    def __init__(
+        self, records: list[Message], ends: Mapping[Place, TopicPartition], size: int
+    ) -> None:
         self.records = records
         self.ends = dict(ends)
-        self.waiting: deque[Any] = deque()
+        self.bytes = size
+        self.waiting: Iterator[Message] = iter(records)
         self.walked = 0  # of its records are in what may be committed already
         self.whole = False  # handed over as a list: all of it is in hand
         self.together = False  # what was handed out is finished when the loop says so
 
-    def open(self) -> None:
-        self.waiting.extend(self.records)
-        self.waiting.append(_END)
-
     def handed_out(self) -> int:
-        if self.whole or not self.waiting:
-            return len(self.records)
-        return len(self.records) - len(self.waiting) + 1
+        return len(self.records) - (0 if self.whole else length_hint(self.waiting))
 
     def finished_for_certain(self) -> int:
         """The last one that was handed out may still be in hand."""
         if self.whole or self.together:
             return self.walked
-        return len(self.records) if not self.waiting else max(0, self.handed_out() - 1)
+        return max(0, self.handed_out() - 1)
 
-    def cut(self) -> list[Message]:
+    def cut(self) -> Chunk | None:
         """Nothing more of it is handed out. Gives what never was, and keeps the rest."""
-        if self.whole:
-            return []
-        self.waiting.rotate(1)
-        rest = [record for record in list(self.waiting) if record is not _END]
-        for _ in rest:
-            self.waiting.pop()
-        if rest:
-            del self.records[-len(rest) :]
-            self.ends = _ends_of(self.records)
-        return rest
+        rest = [] if self.whole else list(self.waiting)
+        return self.split(len(self.records) - len(rest)) if rest else None
+
+    def split(self, count: int) -> Chunk:
+        """Keeps so many records, and gives the others. The iterator starts anew."""
+        others = self.records[count:]
+        # By number, not by size: an application may have replaced the values of records.
+        size = self.bytes * len(others) // len(self.records)
+        ends = self.ends
+        self.bytes -= size
+        self.records = self.records[:count]
+        self.ends = {p: end for p, end in _ends_of(self.records).items() if p in ends}
+        return Chunk(others, ends, size)
 
 
 @dataclass(slots=True, eq=False)
@@ -91,9 +90,12 @@ class Transaction:
 class Chunks:
     """The work of a loop. One loop at a time."""
 
-    def __init__(self, metrics: ConsumerMetrics, *, buffered_max: int) -> None:
+    def __init__(
+        self, metrics: ConsumerMetrics, *, buffered_max: int, buffered_bytes_max: int
+    ) -> None:
         self._metrics = metrics
         self._buffered_max = buffered_max
+        self._buffered_bytes_max = buffered_bytes_max
         self._changed = threading.Condition()
         self._queue: deque[Chunk] = deque()
         self._current: Chunk | None = None
@@ -125,7 +127,7 @@ class Chunks:
         loop = self._enter()
         try:
             while (chunk := self._next(loop, None, before_next is not None)) is not None:
-                yield iter(chunk.waiting.popleft, _END)
+                yield chunk.waiting
                 if before_next is not None:
                     before_next()
         finally:
@@ -176,22 +178,15 @@ class Chunks:
                 self._stopped = False
                 return None
             chunk = self._queue.popleft()
-            if records_max is None:
-                chunk.open()
-            else:
+            if records_max is not None:
                 if len(chunk.records) > records_max:
-                    chunk = self._split(chunk, records_max)
+                    self._queue.appendleft(chunk.split(records_max))
                 chunk.whole = True
             chunk.together = together
             self._current = chunk
             self._given_at = time.perf_counter()
             self._changed.notify_all()
             return chunk
-
-    def _split(self, chunk: Chunk, records_max: int) -> Chunk:
-        self._queue.appendleft(Chunk(chunk.records[records_max:], chunk.ends))
-        first = chunk.records[:records_max]
-        return Chunk(first, _ends_of(first))
 
     def _finish_current(self) -> None:
         chunk = self._current
@@ -220,17 +215,17 @@ class Chunks:
         chunk = self._current
         if chunk is None:
             return
-        ends = chunk.ends
+        ends, size, count = chunk.ends, chunk.bytes, len(chunk.records)
         rest = chunk.cut()
         finished = chunk.finished_for_certain()
-        unfinished = chunk.records[finished:] + rest
+        unfinished = chunk.records[finished:] + (rest.records if rest is not None else [])
         kept = [m for m in unfinished if place_of(m) in ends and place_of(m) not in self._held]
         self._buffered -= len(unfinished) - len(kept)
         self._walk(chunk, finished)
         self._current = None
         if kept:
             kept_ends = {p: end for p, end in ends.items() if p not in self._held}
-            self._queue.appendleft(Chunk(kept, kept_ends))
+            self._queue.appendleft(Chunk(kept, kept_ends, size * len(kept) // count))
         self._changed.notify_all()
 
     def _walk(self, chunk: Chunk, finished: int) -> None:
@@ -258,13 +253,9 @@ class Chunks:
 
     def _cut_current(self) -> None:
         self._cuts += 1
-        chunk = self._current
-        if chunk is None:
-            return
-        ends = chunk.ends
-        rest = chunk.cut()
-        if rest:
-            self._queue.appendleft(Chunk(rest, ends))
+        rest = self._current.cut() if self._current is not None else None
+        if rest is not None:
+            self._queue.appendleft(rest)
 
     def abandon(self) -> None:
         """Called by whoever closes: a loop of the same thread will not ask again."""
@@ -361,7 +352,15 @@ class Chunks:
             return self._has_room()
 
     def _has_room(self) -> bool:
-        return len(self._queue) < CHUNKS_AHEAD and self._buffered < self._buffered_max
+        return (
+            len(self._queue) < CHUNKS_AHEAD
+            and self._buffered < self._buffered_max
+            and self._buffered_bytes() < self._buffered_bytes_max
+        )
+
+    def _buffered_bytes(self) -> int:
+        current = self._current.bytes if self._current is not None else 0
+        return current + sum(chunk.bytes for chunk in self._queue)
 
     def to_pause(self, assigned: set[Place]) -> set[Place]:
         with self._changed:
@@ -378,7 +377,7 @@ class Chunks:
                 ends = {p: end for p, end in ends.items() if p not in self._held}
             if not records:
                 return
-            self._queue.append(Chunk(records, ends))
+            self._queue.append(Chunk(records, ends, sum(map(len, records))))
             self._buffered += len(records)
             self._changed.notify_all()
 
@@ -397,7 +396,8 @@ class Chunks:
                 self._buffered -= len(chunk.records) - len(records)
                 ends = {p: end for p, end in chunk.ends.items() if p not in places}
                 if records:
-                    kept.append(Chunk(records, ends))
+                    size = chunk.bytes * len(records) // len(chunk.records)
+                    kept.append(Chunk(records, ends, size))
             self._queue = deque(kept)
             self._changed.notify_all()
 

@@ -32,6 +32,7 @@ from lossless.client.consuming.interfaces import Hook, Work
 from lossless.client.consuming.lanes import Lanes
 from lossless.client.consuming.polling import Poller
 from lossless.client.consuming.settings import (
+    BUFFERED_BYTES_MAX,
     CHUNK_RECORDS,
     ConsumerOptions,
     NoOffset,
@@ -82,6 +83,7 @@ class Consumer:
         store: Store | None = None,
         remember_finished: bool = False,
         buffered_max: int = 10_000,
+        buffered_bytes_max: int = BUFFERED_BYTES_MAX,
         drain_timeout_s: float = 30.0,
         connect_timeout_s: float | None = 120.0,
         on_assigned: Hook | None = None,
@@ -100,6 +102,9 @@ class Consumer:
         Hooks are called in the poll thread, with the partitions: state is loaded by `on_assigned`
         before the first record is handed out, stored and dropped by `on_revoked` after the last
         commit, only dropped by `on_lost`.
+
+        `buffered_max` and `buffered_bytes_max` bound the records that are read and not finished,
+        by number and by the size of their values; the bytes include librdkafka's queue.
         """
         named = topics_of(topics)
         retry_topics = [
@@ -133,7 +138,9 @@ class Consumer:
                 hint='choose order="key" or "partition"',
             )
         self._named = named
-        self._settings = read_settings(settings, group=group, workers=workers)
+        self._settings = read_settings(
+            settings, group=group, workers=workers, buffered_bytes_max=buffered_bytes_max
+        )
         self.metrics = metrics or ConsumerMetrics(group=self._settings.group)
         self._retry = retry
         self._store = store
@@ -192,7 +199,12 @@ class Consumer:
         if what == "a loop":
             self._refuse_for_loops()
         work = self._begin(
-            lambda: Chunks(self.metrics, buffered_max=self._options.buffered_max), chunk_records
+            lambda: Chunks(
+                self.metrics,
+                buffered_max=self._options.buffered_max,
+                buffered_bytes_max=self._settings.buffered_bytes_max,
+            ),
+            chunk_records,
         )
         if not isinstance(work, Chunks):
             raise BadInput("this consumer runs workers already", hint="make another one for a loop")
@@ -288,6 +300,7 @@ class Consumer:
                 self.metrics,
                 order=options.order,
                 buffered_max=options.buffered_max,
+                buffered_bytes_max=self._settings.buffered_bytes_max,
                 remember_finished=options.remember_finished,
                 due_ms=self._due_ms if self._retry is not None else None,
             ),

@@ -8,10 +8,10 @@
 A lane is worked on by one worker at a time, in order. One whose record has to wait, because it
 failed and is to be tried again, or because it is not due yet, stands aside; the others go on.
 
-A partition that has its share of `buffered_max` waiting is paused, and resumed at half of it: one
-that stands still must not take the room of the others. With `remember_finished` records also wait
-in front of the lanes (`held`) when what is finished out of order might not fit the metadata of a
-commit.
+A partition that has its share of `buffered_max`, or of `buffered_bytes_max`, waiting is paused, and
+resumed at half of it: one that stands still must not take the room of the others. With
+`remember_finished` records also wait in front of the lanes (`held`) when what is finished out of
+order might not fit the metadata of a commit.
 
 Each assignment of a partition is an object of its own: who finishes a record of a partition that is
 gone, or gone and back, changes nothing.
@@ -48,6 +48,7 @@ class Partition:
     end: int = -1  # where reading stands
     in_hand: int = 0
     buffered: int = 0
+    bytes: int = 0  # of those records
     paused: bool = False
     changed: bool = False
     closing: bool = False  # nothing more is handed out
@@ -59,6 +60,7 @@ class Lane:
     partition: Partition
     key: Hashable
     records: deque[Message] = field(default_factory=deque)
+    sizes: deque[int] = field(default_factory=deque)  # as read: a handler may replace values
     attempt: int = 1  # of the first record
     outages: int = 0  # how often a store was unreachable for it
 
@@ -70,12 +72,14 @@ class Lanes:
         *,
         order: Order,
         buffered_max: int,
+        buffered_bytes_max: int,
         remember_finished: bool,
         due_ms: Callable[[Message], int | None] | None = None,
     ) -> None:
         self._metrics = metrics
         self._order = order
         self._buffered_max = buffered_max
+        self._buffered_bytes_max = buffered_bytes_max
         self._remember_finished = remember_finished
         self._due_ms = due_ms
         lock = threading.RLock()
@@ -145,8 +149,7 @@ class Lanes:
             message = lane.records.popleft()
             partition.progress.finish(offset_of(message))
             partition.changed = True
-            partition.buffered -= 1
-            self._buffered -= 1
+            self._release(partition, lane.sizes.popleft())
             self._finished += 1
             self._metrics.finished += 1
             lane.attempt = 1
@@ -159,6 +162,11 @@ class Lanes:
             if partition.held and not partition.closing:
                 self._let_in(partition)
             self._changed.notify_all()
+
+    def _release(self, partition: Partition, size: int) -> None:
+        partition.buffered -= 1
+        partition.bytes -= size
+        self._buffered -= 1
 
     def again(self, lane: Lane, delay_s: float) -> None:
         """Its first record failed, and is tried again later; its lane waits with it."""
@@ -227,11 +235,22 @@ class Lanes:
             not known.paused or self._may_resume(known) for known in partitions
         )
 
-    def _share(self) -> int:
-        return max(1, self._buffered_max // max(1, len(self._partitions)))
+    def _share(self, of: int) -> int:
+        return max(1, of // max(1, len(self._partitions)))
+
+    def _must_pause(self, partition: Partition) -> bool:
+        return (
+            bool(partition.held)
+            or partition.buffered >= self._share(self._buffered_max)
+            or partition.bytes >= self._share(self._buffered_bytes_max)
+        )
 
     def _may_resume(self, partition: Partition) -> bool:
-        return not partition.held and partition.buffered <= self._share() // 2
+        return (
+            not partition.held
+            and partition.buffered <= self._share(self._buffered_max) // 2
+            and partition.bytes <= self._share(self._buffered_bytes_max) // 2
+        )
 
     def take_in(self, records: list[Message], ends: Mapping[Place, TopicPartition]) -> None:
         with self._changed:
@@ -243,6 +262,7 @@ class Lanes:
                 if partition is None or partition.closing:
                     continue
                 partition.buffered += 1
+                partition.bytes += len(message)
                 self._buffered += 1
                 if partition.held or not self._certain_to_fit(partition, message):
                     partition.held.append(message)
@@ -274,8 +294,7 @@ class Lanes:
             partition.epochs.append((offset, epoch))
         if not partition.progress.deliver(offset):
             partition.changed = True
-            partition.buffered -= 1
-            self._buffered -= 1
+            self._release(partition, len(message))
             return
         key = self._lane_key(message, offset)
         lane = partition.lanes.get(key)
@@ -283,6 +302,7 @@ class Lanes:
             lane = partition.lanes[key] = Lane(partition, key)
             self._ready.append(lane)
         lane.records.append(message)
+        lane.sizes.append(len(message))
 
     def _lane_key(self, message: Message, offset: int) -> Hashable:
         if self._order == "partition":
@@ -355,9 +375,8 @@ class Lanes:
 
     def to_pause(self, assigned: set[Place]) -> set[Place]:
         with self._changed:
-            share = self._share()
             for partition in self._partitions.values():
-                if partition.held or partition.buffered >= share:
+                if self._must_pause(partition):
                     partition.paused = True
                 elif self._may_resume(partition):
                     partition.paused = False

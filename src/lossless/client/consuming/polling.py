@@ -35,7 +35,7 @@ from lossless.client.consuming.waiting_keys import WaitingKeys
 from lossless.client.errors import Kind
 from lossless.client.metrics import ConsumerMetrics
 from lossless.client.stores.interface import Store
-from lossless.client.stores.topic_ids import TopicIds
+from lossless.client.stores.topics import Topics
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +85,7 @@ class Poller:
             every_records=options.commit_every_records,
             refused=lambda error: self._fail(error_from(error, reading=True)),
         )
+        topics = Topics(settings.of_an_admin())
         self.assignment = Assignment(
             self._consumer,
             work,
@@ -97,7 +98,8 @@ class Poller:
                 store=store,
                 timeout_s=settings.max_poll_interval_s / 2,
                 closing=self._closing,
-                topic_ids=TopicIds(settings.of_an_admin()).of,
+                topic_ids=topics.ids,
+                partitions=topics.partitions,
             ),
             options,
             metrics,

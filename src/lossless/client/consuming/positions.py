@@ -86,8 +86,10 @@ class Positions:
         timeout_s: float,
         closing: threading.Event,
         topic_ids: Callable[[set[str]], Mapping[str, str]] = lambda _: {},
+        partitions: Callable[[str], Sequence[int]] = lambda _: (),
     ) -> None:
-        self._topic_ids = topic_ids  # asks the brokers
+        self._topic_ids = topic_ids  # these two ask the brokers
+        self._partitions = partitions
         self._consumer = consumer
         self._options = options
         self._metrics = metrics
@@ -190,8 +192,7 @@ class Positions:
         """Commits the ends of all partitions without an offset, in one request. If that fails, each
         member begins at the ends that it finds."""
         try:
-            known = self._consumer.list_topics(topic, timeout=ASK_TIMEOUT_S).topics[topic]
-            asked = [TopicPartition(topic, number) for number in sorted(known.partitions)]
+            asked = [TopicPartition(topic, number) for number in self._partitions(topic)]
             answered = self._consumer.committed(asked, timeout=ASK_TIMEOUT_S)
             missing = [each for each in answered if each.offset < 0 and each.error is None]
             ends = [

@@ -30,6 +30,9 @@ OutOfRange = Literal["stop", "earliest", "latest"]
 Truncated = Literal["stop", "continue"]
 
 CHUNK_RECORDS = 500
+BUFFERED_BYTES_MAX = 64_000_000
+BUFFERED_BYTES_MIN = 16_384
+QUEUED_MAX = "queued.max.messages.kbytes"
 FORWARDED_BYTES_MAX = 1_000_000_000
 MAX_POLL_INTERVAL_MS = 300_000  # what both clients do unless told otherwise
 # librdkafka's own, a second, is how long reading stands still after its queue was full once, which
@@ -96,6 +99,7 @@ class ConsumerSettings:
     cooperative: bool  # partitions come and go one by one, not all at once
     max_poll_interval_s: float
     connections: Connections  # of every client that is made from these
+    buffered_bytes_max: int  # in our hands; the rest waits in librdkafka's queue
     librdkafka: Mapping[str, Any] = field(repr=False)
     given: Mapping[str, object] = field(repr=False)
 
@@ -121,7 +125,11 @@ class ConsumerSettings:
 
 
 def read_settings(
-    given: Mapping[str, object], *, group: str | None, workers: int
+    given: Mapping[str, object],
+    *,
+    group: str | None,
+    workers: int,
+    buffered_bytes_max: int = BUFFERED_BYTES_MAX,
 ) -> ConsumerSettings:
     """BadInput with the reason and the fix where settings contradict each other."""
     settings = dict(given)
@@ -149,6 +157,7 @@ def read_settings(
     connections = Connections(translated.get("logger", logger), translated)
     translated["logger"] = connections
     translated.setdefault("fetch.queue.backoff.ms", FETCH_QUEUE_BACKOFF_MS)
+    ours = _bound_bytes(translated, buffered_bytes_max)
     strategy = str(translated.get("partition.assignment.strategy", ""))
     return ConsumerSettings(
         group=str(translated["group.id"]),
@@ -157,9 +166,31 @@ def read_settings(
         max_poll_interval_s=int(translated.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS))
         / 1000,
         connections=connections,
+        buffered_bytes_max=ours,
         librdkafka=translated,
         given=settings,
     )
+
+
+def _bound_bytes(translated: dict[str, Any], buffered_bytes_max: int) -> int:
+    """Returns how many bytes may be in our hands before more are read.
+
+    One read takes at most all of librdkafka's queue, which librdkafka fills again meanwhile. So the
+    queue counts twice. Unless given, it is a quarter of the whole.
+    """
+    if buffered_bytes_max < BUFFERED_BYTES_MIN:
+        raise BadInput(
+            f"buffered_bytes_max={buffered_bytes_max}: at least {BUFFERED_BYTES_MIN} is needed"
+        )
+    queued = int(translated.setdefault(QUEUED_MAX, buffered_bytes_max // 4 // 1024)) * 1024
+    if 2 * queued >= buffered_bytes_max:
+        raise BadInput(
+            f"{QUEUED_MAX} = {translated[QUEUED_MAX]} and buffered_bytes_max={buffered_bytes_max}: "
+            "the queue of librdkafka counts twice, because it is filled again while its records "
+            "are processed",
+            hint=f"leave {QUEUED_MAX} out, or set buffered_bytes_max above twice its bytes",
+        )
+    return buffered_bytes_max - 2 * queued
 
 
 def check_options(options: ConsumerOptions) -> ConsumerOptions:

@@ -29,7 +29,7 @@ from confluent_kafka import KafkaException
 
 from lossless.client.errors import Refused, StoreUnavailable
 from lossless.client.stores.interface import Message, offset_of, partition_of
-from lossless.client.stores.topic_ids import TopicIds
+from lossless.client.stores.topics import Topics
 from lossless.contract.librdkafka import librdkafka_settings
 from lossless.errors import BadInput, Unavailable
 
@@ -157,11 +157,11 @@ class RedisSink:
 def _asking(kafka: Mapping[str, object]) -> Callable[[str], str | None]:
     settings = {name: value for name, value in kafka.items() if callable(value)}
     plain = {name: str(value) for name, value in kafka.items() if name not in settings}
-    topic_ids = TopicIds({**librdkafka_settings(plain), **settings})
+    topics = Topics({**librdkafka_settings(plain), **settings})
 
     def ask(topic: str) -> str | None:
         try:
-            return topic_ids.of([topic]).get(topic)
+            return topics.ids([topic]).get(topic)
         except KafkaException as error:
             raise StoreUnavailable(
                 f"the id of topic {topic} could not be read: {error.args[0].str()}",
