@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from consumed import PATIENCE_S, Kafka, Running, Seen, eventually, number, runni
 
 from lossless.client import headers as names
 from lossless.client.errors import HandlerFailed, StoreUnavailable
+from lossless.client.producing import Park, Producer
 from lossless.client.record import header
 from lossless.client.retrying import Backoff, DeadLetters, InPlace, RetryTopics
+from lossless.errors import BadInput
 from topics import produce
 
 SOON = Backoff(first_s=0.01, max_s=0.01)
@@ -320,3 +323,13 @@ def test_a_new_owner_finds_the_keys_that_wait(kafka: Kafka) -> None:
     assert sorted(seen.numbers) == [n for n in range(8, 16) if n % 4 != 2]
     behind = records_of(kafka, f"{kafka.topic}-retry-0", 4)
     assert [number(message) for message in behind] == [2, 6, 10, 14]
+
+
+def test_a_producer_that_parks_is_refused(kafka: Kafka, tmp_path: Path) -> None:
+    """A copy on disk may wait for longer than any handler does."""
+    settings = {"bootstrap.servers": kafka.servers}
+    with (
+        Producer(settings, giving_up=Park(tmp_path), audit=False) as producer,
+        pytest.raises(BadInput, match="a producer that parks"),
+    ):
+        kafka.consumer(retry=DeadLetters(), producer=producer)

@@ -9,6 +9,7 @@ from confluent_kafka import TopicPartition
 from consumed import Kafka, eventually, number
 
 from lossless.client.consuming import Consumer
+from lossless.client.consuming.settings import read_settings
 from lossless.client.errors import HandlerFailed
 from lossless.errors import BadInput
 
@@ -201,6 +202,13 @@ def test_committed_positions_carry_leader_epochs(kafka: Kafka) -> None:
         ({"topics": []}, {}, "topics"),
         ({}, {"on_commit": print}, "on_commit is taken"),
         ({"buffered_bytes_max": 100}, {}, "at least 16384"),
+        ({"drain_timeout_s": -1}, {}, "drain_timeout_s"),
+        ({"commit_every_s": float("nan")}, {}, "commit_every_s"),
+        ({}, {"check.crcs": False}, "check.crcs = false: a record that was damaged"),
+        ({}, {"enable.partition.eof": "true"}, "enable.partition.eof = true: .* no ends"),
+        ({}, {"sesion.timeout.ms": 6000}, "No such configuration property: .sesion.timeout.ms"),
+        ({}, {"fetch.min.bytes": -1}, "fetch.min.bytes"),
+        ({}, {"ssl.ca.location": "/nowhere/ca.pem"}, "/nowhere/ca.pem cannot be read"),
         ({"buffered_bytes_max": 10**6}, {"queued.max.messages.kbytes": 500}, "counts twice"),
     ],
 )
@@ -209,6 +217,26 @@ def test_contradictions_are_refused_at_once(
 ) -> None:
     with pytest.raises(BadInput, match=says):
         kafka.consumer(settings=settings, **options)
+
+
+def test_settings_without_an_effect_are_named_at_once(
+    kafka: Kafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka.consumer(settings={"max.poll.records": 100, "metric.reporters": "x"}).close()
+    assert "no effect here: max.poll.records, metric.reporters; batches(" in caplog.text
+
+
+def test_checksums_are_checked() -> None:
+    settings = read_settings({"check.crcs": "TRUE"}, group="g", workers=1)
+    assert settings.librdkafka["check.crcs"] is True
+    assert read_settings({}, group="g", workers=1).librdkafka["check.crcs"] is True
+
+
+def test_closing_takes_no_negative_time(kafka: Kafka) -> None:
+    consumer = kafka.consumer()
+    with pytest.raises(BadInput, match="not a time to wait"):
+        consumer.close(-1)
+    consumer.close()
 
 
 def test_a_loop_refuses_what_only_a_handler_can_have(kafka: Kafka) -> None:

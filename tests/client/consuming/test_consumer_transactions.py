@@ -233,3 +233,16 @@ def test_the_first_transaction_waits_for_a_commit_in_flight() -> None:
     assert committer.uncommitted().keys() == {("orders", 0)}
     committer.committed_by_transaction({("orders", 0): TopicPartition("orders", 0, 5)})
     assert committer.uncommitted() == {}
+
+
+def test_a_transaction_over_uncommitted_records_is_refused(kafka: Kafka) -> None:
+    filled(kafka, 1)
+    settings = {"isolation.level": "read_uncommitted"}
+    with copying(kafka) as producer, kafka.consumer(settings=settings) as consumer:
+        for _ in consumer:
+            with (
+                pytest.raises(BadInput, match="read_uncommitted"),
+                producer.transaction(consumer),
+            ):
+                raise AssertionError("it began")
+            consumer.stop()

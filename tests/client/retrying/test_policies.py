@@ -193,6 +193,7 @@ def test_the_same_seed_gives_the_same_delays_and_chance_only_shortens_them() -> 
         lambda: InPlace(then="drop"),  # type: ignore[arg-type]
         lambda: RetryTopics(delays_s=()),
         lambda: RetryTopics(delays_s=(1, -1)),
+        lambda: RetryTopics(delays_s=(1, float("nan"))),
     ],
 )
 def test_a_policy_that_makes_no_sense_is_refused(wrong: type) -> None:

@@ -137,6 +137,13 @@ class Consumer:
                 'keep_key_order with order="none": records of a key run beside each other anyway',
                 hint='choose order="key" or "partition"',
             )
+        if getattr(producer, "parks", False):
+            raise BadInput(
+                "a producer that parks: a record that failed is finished when its copy is "
+                "acknowledged, and a copy on disk is not, for as long as the brokers are "
+                "unreachable",
+                hint="leave `producer` out, or give one without Park: the record is tried again",
+            )
         self._named = named
         self._settings = read_settings(
             settings, group=group, workers=workers, buffered_bytes_max=buffered_bytes_max
@@ -395,6 +402,10 @@ class Consumer:
 
         Called by the thread of a loop, it does not wait for that loop's record: it is not finished.
         """
+        if timeout_s is not None and not timeout_s >= 0:
+            raise BadInput(
+                f"close({timeout_s}): not a time to wait", hint="give seconds, 0 or more, or None"
+            )
         with self._lock:
             if self._closed:
                 return
@@ -436,6 +447,12 @@ class Consumer:
         this consumer are committed by transactions only.
         """
         poller, work = self._in_transaction()
+        if self._settings.reads_uncommitted:
+            raise BadInput(
+                "isolation.level = read_uncommitted with a transaction: what is made of records of "
+                "aborted transactions would be committed",
+                hint="set isolation.level = read_committed, the default",
+            )
         if not poller.committer.leave_to_transactions(CLOSE_S):
             raise TransactionAborted(
                 f"an earlier commit of group {self.group} was not answered for {CLOSE_S:.0f} s",

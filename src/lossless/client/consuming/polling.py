@@ -100,6 +100,7 @@ class Poller:
                 closing=self._closing,
                 topic_ids=topics.ids,
                 partitions=topics.partitions,
+                explain=settings.connections.explanation,
             ),
             options,
             metrics,

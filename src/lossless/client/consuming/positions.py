@@ -35,6 +35,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from lossless.client.connecting import Explanation
 from lossless.client.consuming.interfaces import Place, has_epoch, place_of
 from lossless.client.consuming.settings import ConsumerOptions
 from lossless.client.errors import (
@@ -87,7 +88,9 @@ class Positions:
         closing: threading.Event,
         topic_ids: Callable[[set[str]], Mapping[str, str]] = lambda _: {},
         partitions: Callable[[str], Sequence[int]] = lambda _: (),
+        explain: Callable[[], Explanation | None] = lambda: None,
     ) -> None:
+        self._explain = explain  # why brokers are unreachable
         self._topic_ids = topic_ids  # these two ask the brokers
         self._partitions = partitions
         self._consumer = consumer
@@ -293,9 +296,12 @@ class Positions:
 
     def _ask_again(self, error: KafkaError, deadline: float, what: str) -> None:
         if time.monotonic() >= deadline:
+            why = self._explain()
             raise Unavailable(
-                f"{what} could not be read for {self._timeout_s:.0f} s: {error.str()}",
-                hint="are the brokers there, and may this client read the group?",
+                f"{what} could not be read for {self._timeout_s:.0f} s: "
+                f"{error.str() if why is None else why.what}",
+                hint=(why.hint if why is not None else None)
+                or "are the brokers there, and may this client read the group?",
             )
         self._pause()
 

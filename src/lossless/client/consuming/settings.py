@@ -13,10 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from confluent_kafka import Consumer as Client
+from confluent_kafka import KafkaException
+
 from lossless.client.connecting import Connections, check_files
 from lossless.client.consuming.interfaces import Hook
 from lossless.contract import Contract
-from lossless.contract.librdkafka import librdkafka_settings
+from lossless.contract.librdkafka import librdkafka_settings, without_effect
+from lossless.contract.redaction import redact_text
 from lossless.contract.rules import consumer_contradictions, refuse
 from lossless.contract.rules.judging import enforce
 from lossless.errors import BadInput
@@ -45,6 +49,19 @@ _OURS: Mapping[str, object] = {
     "enable.auto.offset.store": False,
     "enable.partition.eof": False,
 }
+# Refused where they say something else than these.
+_REQUIRED: Mapping[str, tuple[bool, str, str]] = {
+    "check.crcs": (
+        True,
+        "a record that was damaged on its way, or on a disk, would be processed",
+        "leave it out: checksums are checked unless it is off",
+    ),
+    "enable.partition.eof": (
+        False,
+        "loops and handlers are given records, and no ends of partitions",
+        "leave it out; consumer.metrics.lag says how far each partition is behind",
+    ),
+}
 # Of a consumer only: what is left over also makes a producer that reaches the same cluster.
 _CONSUMER_ONLY = ("auto.", "enable.auto.", "fetch.", "group.", "queued.", "coordinator.query.")
 _CONSUMER_ONLY_NAMES = frozenset(
@@ -60,6 +77,12 @@ _CONSUMER_ONLY_NAMES = frozenset(
         "partition.assignment.strategy",
         "session.timeout.ms",
     }
+)
+
+
+# Without these a client contacts no broker and no identity provider, and logs nothing.
+_NOT_TRIED = frozenset(
+    {"bootstrap.servers", "debug", "logger", "metadata.broker.list", "security.protocol"}
 )
 
 
@@ -102,6 +125,10 @@ class ConsumerSettings:
     buffered_bytes_max: int  # in our hands; the rest waits in librdkafka's queue
     librdkafka: Mapping[str, Any] = field(repr=False)
     given: Mapping[str, object] = field(repr=False)
+
+    @property
+    def reads_uncommitted(self) -> bool:
+        return str(self.librdkafka.get("isolation.level", "")).lower() == "read_uncommitted"
 
     def of_a_producer(self) -> dict[str, object]:
         """For records that are sent on: with the headers that say why, one that fitted still fits
@@ -150,14 +177,26 @@ def read_settings(
         consumer_contradictions(_plain(settings), workers=workers, polls_meanwhile=True),
         where="consumer",
     )
+    _refuse_opposites(settings)
     callbacks = {name: value for name, value in settings.items() if _is_python(value)}
     java = {name: text for name, text in _plain(settings).items() if name not in callbacks}
     translated: dict[str, Any] = {**librdkafka_settings(java), **callbacks, **_OURS}
+    translated["check.crcs"] = True
     check_files(translated)
     connections = Connections(translated.get("logger", logger), translated)
     translated["logger"] = connections
+    ignored = without_effect(java)
+    if ignored:
+        logger.warning(
+            "these settings of the Java client have no effect here: %s%s",
+            ", ".join(ignored),
+            "; batches(records_max) limits how many records are handed out at once"
+            if "max.poll.records" in ignored
+            else "",
+        )
     translated.setdefault("fetch.queue.backoff.ms", FETCH_QUEUE_BACKOFF_MS)
     ours = _bound_bytes(translated, buffered_bytes_max)
+    _try(translated)
     strategy = str(translated.get("partition.assignment.strategy", ""))
     return ConsumerSettings(
         group=str(translated["group.id"]),
@@ -170,6 +209,23 @@ def read_settings(
         librdkafka=translated,
         given=settings,
     )
+
+
+def _refuse_opposites(settings: Mapping[str, object]) -> None:
+    for name, (required, reason, fix) in _REQUIRED.items():
+        value = str(settings.get(name, required)).lower()
+        if value != str(required).lower():
+            raise BadInput(f"consumer: {name} = {value}: {reason}", hint=fix)
+
+
+def _try(translated: Mapping[str, Any]) -> None:
+    """Raises BadInput if librdkafka takes no such settings: at once, and not in the first loop."""
+    tried = {name: value for name, value in translated.items() if name not in _NOT_TRIED}
+    try:
+        Client({**tried, "log_level": 0}).close()
+    except (KafkaException, TypeError, ValueError) as error:
+        what = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        raise BadInput(f"librdkafka takes no such settings: {redact_text(what).strip()}") from error
 
 
 def _bound_bytes(translated: dict[str, Any], buffered_bytes_max: int) -> int:
@@ -206,7 +262,7 @@ def check_options(options: ConsumerOptions) -> ConsumerOptions:
             raise BadInput(f"{name}={getattr(options, name)}: at least 1 is needed")
     if options.commit_every_records is not None and options.commit_every_records < 1:
         raise BadInput("commit_every_records must be 1 or more; None leaves it to the seconds")
-    if options.commit_every_s <= 0 or options.drain_timeout_s < 0:
+    if not options.commit_every_s > 0 or not options.drain_timeout_s >= 0:
         raise BadInput("commit_every_s must be above 0, and drain_timeout_s not below it")
     if options.connect_timeout_s is not None and not options.connect_timeout_s > 0:
         raise BadInput(

@@ -173,7 +173,7 @@ class RetryTopics:
     record_bytes_max: int = RECORD_BYTES_MAX
 
     def __post_init__(self) -> None:
-        if not self.delays_s or min(self.delays_s) < 0:
+        if not self.delays_s or not all(delay_s >= 0 for delay_s in self.delays_s):
             raise BadInput(
                 f"delays_s = {self.delays_s} are not delays",
                 hint="one number of seconds for each retry; for none use DeadLetters()",

@@ -12,7 +12,9 @@ twice after a crash between them; `first_time` before the work may leave it undo
 does neither.
 
 The window: an id is forgotten when it is older than `age_max_s`, and may be when `count_max` others
-were noted since. At most `count_max` and a tenth are kept, for each process.
+were noted since. At most `count_max` and a tenth are kept, for each process. Ids age by a clock
+that only runs while a process uses the window: neither a jump of the computer's clock nor the time
+between two processes makes one forgotten.
 """
 
 from __future__ import annotations
@@ -64,9 +66,9 @@ class Deduplicator:
         name: str = "",  # several in one group are told apart by it
         count_max: int = COUNT_MAX,
         age_max_s: float = AGE_MAX_S,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if count_max < 1 or age_max_s <= 0:
+        if count_max < 1 or not age_max_s > 0:
             raise BadInput("a window that holds nothing finds no duplicates", hint="make it larger")
         self._own = not isinstance(where, SqlStore)
         self._store = where if isinstance(where, SqlStore) else SqliteStore(where)
@@ -75,7 +77,8 @@ class Deduplicator:
         self._age_max_us = int(age_max_s * 1_000_000)
         self._clock = clock
         self._lock = threading.Lock()
-        self._newest_us: int | None = None
+        self._began: tuple[int, float] | None = None  # the window's time, and the clock's then
+        self._newest_us = 0
         self._forget_every = max(1, min(count_max // 10, 10_000))
         self._noted = self._forget_every  # whatever is left of earlier runs is looked at first
 
@@ -125,13 +128,19 @@ class Deduplicator:
         return execute(_SEEN, (scope, text, oldest_us)).fetchone() is not None
 
     def _now_us(self, scope: str, execute: Execute) -> int:
-        """Never the same twice, and never back: it is the order of the window as well."""
-        newest_us = self._newest_us
-        if newest_us is None:
-            newest_us = execute(_NEWEST, (scope,)).fetchone()[0] or 0
+        """Never the same twice, and never back: it is the order of the window as well.
+
+        It begins at the newest id that is stored, or, for the first one, at the time of day.
+        """
+        newest_us = None
+        if self._began is None:
+            newest_us = execute(_NEWEST, (scope,)).fetchone()[0] or int(time.time() * 1_000_000)
         with self._lock:
-            newest_us = max(newest_us, self._newest_us or 0)
-            self._newest_us = max(int(self._clock() * 1_000_000), newest_us + 1)
+            if self._began is None:
+                self._began = newest_us or 0, self._clock()
+            began_us, began_s = self._began
+            passed_us = int((self._clock() - began_s) * 1_000_000)
+            self._newest_us = max(began_us + passed_us, self._newest_us + 1)
             return self._newest_us
 
     def _scope(self) -> str:

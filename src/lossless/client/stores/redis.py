@@ -75,7 +75,7 @@ class RedisSink:
             raise Unavailable(
                 "the driver for Redis is not installed", hint="pip install 'lossless[redis]'"
             ) from error
-        if tombstone_s < 0.001:
+        if not tombstone_s >= 0.001:
             raise BadInput(f"tombstone_s must be at least a millisecond, not {tombstone_s}")
         self._errors: Any = redis.exceptions
         self._client = client

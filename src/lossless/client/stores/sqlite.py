@@ -62,6 +62,11 @@ class SqliteDialect:
                 "a store in memory is gone with the process, and its offsets too",
                 hint="give it a file",
             )
+        if not busy_timeout_s >= 0:
+            raise BadInput(
+                f"busy_timeout_s = {busy_timeout_s}: not a time to wait",
+                hint="give seconds, 0 or more",
+            )
         self._busy_timeout_s = busy_timeout_s
         self.describe = f"SQLite file {self._path}"
 
