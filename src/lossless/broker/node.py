@@ -30,7 +30,6 @@ from lossless.broker.security.first_users import first_users
 from lossless.broker.security.listeners import (
     InterBroker,
     NodeSecurity,
-    is_honoured,
     node_security,
 )
 from lossless.broker.security.nodes import CONTROLLER_LISTENER, node_login
@@ -63,8 +62,7 @@ class NodeConfig:
     def from_properties(cls, properties: Mapping[str, str]) -> NodeConfig:
         settings, warnings = BrokerSettings.from_properties(properties)
         for warning in warnings:
-            if not is_honoured(warning.partition(" ")[0]):
-                _logger.warning("%s", warning)
+            _logger.warning("%s", warning)
         number = int(_required(properties, "node.id"))
         folder = Path(_required(properties, "log.dirs"))
         voters = _voters(_required(properties, "controller.quorum.voters"))

@@ -6,7 +6,9 @@ import uuid
 from collections.abc import Iterable
 
 from lossless.core.groups.messages import ConsumerGroupDescribe, DescribedConsumer, TopicPartitions
+from lossless.core.messages import Error
 from lossless.wire.codec import Fields
+from lossless.wire.consumer_group_heartbeat import is_enabled
 from lossless.wire.context import Broker, Call
 
 KEY = 69
@@ -14,6 +16,9 @@ CONSUMER_MEMBER = 1
 
 
 async def serve(call: Call, broker: Broker) -> Fields:
+    if not is_enabled(broker):
+        refused = {"error_code": Error.UNSUPPORTED_VERSION}
+        return {"groups": [{**refused, "group_id": group} for group in call.request.group_ids]}
     answers = await broker.ask_all(
         [ConsumerGroupDescribe(group) for group in call.request.group_ids]
     )

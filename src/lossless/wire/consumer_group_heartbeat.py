@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable
 
 from lossless.core.groups.messages import ConsumerGroupHeartbeat, TopicPartitions
+from lossless.core.messages import Error
 from lossless.wire.codec import Fields, milliseconds
 from lossless.wire.context import Broker, Call
 
@@ -14,6 +15,12 @@ KEY = 68
 
 async def serve(call: Call, broker: Broker) -> Fields:
     asked = call.request
+    if not is_enabled(broker):
+        return {
+            "error_code": Error.UNSUPPORTED_VERSION,
+            "member_epoch": 0,
+            "heartbeat_interval": 0,
+        }
     names, owned = asked.subscribed_topic_names, asked.topic_partitions
     answer = await broker.ask(
         ConsumerGroupHeartbeat(
@@ -46,6 +53,11 @@ async def serve(call: Call, broker: Broker) -> Fields:
         "heartbeat_interval": answer.heartbeat_interval_ms,
         "assignment": None if assignment is None else {"topic_partitions": _told(assignment)},
     }
+
+
+def is_enabled(broker: Broker) -> bool:
+    """Whether brokers take groups of this protocol."""
+    return "consumer" in broker.settings.groups.group_coordinator_rebalance_protocols
 
 
 def _told(assignment: Iterable[TopicPartitions]) -> list[Fields]:

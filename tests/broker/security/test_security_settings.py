@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from certificates import Authority
@@ -10,16 +12,20 @@ from certificates import Authority
 from lossless.broker.security.listeners import (
     NodeSecurity,
     SecurityProtocol,
-    is_honoured,
     node_security,
 )
 from lossless.broker.security.tls import distinguished_name
+from lossless.core.settings.broker_settings import BrokerSettings
+from lossless.core.settings.broker_tables import security as security_table
+from lossless.core.settings.brokers import BESIDES_KAFKA, BROKERS, synonyms_of
 from lossless.core.settings.kinds import InvalidSetting
+from lossless.core.settings.table import read_table
 from lossless.engines.interface import ClusterSpec
 from lossless.engines.local.plan import Plan, make_plan
 from lossless.errors import BadInput
 
 JAAS = "listener.name.inside.plain.sasl.jaas.config"
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 LOGIN = 'PlainLoginModule required username="admin" password="secret" user_admin="secret";'
 INSIDE = {
     "listener.security.protocol.map": "INSIDE:SASL_PLAINTEXT,OUTSIDE:PLAINTEXT",
@@ -153,11 +159,55 @@ def test_a_name_is_written_as_java_writes_it() -> None:
     )
 
 
+class Recording(dict[str, str]):
+    """Properties that remember which of them were looked for."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        super().__init__(properties)
+        self.looked_for: set[str] = set()
+
+    def get(self, name: str, otherwise: Any = None) -> Any:
+        self.looked_for.add(name)
+        return super().get(name, otherwise)
+
+    def __contains__(self, name: object) -> bool:
+        self.looked_for.add(str(name))
+        return super().__contains__(name)
+
+
+def test_settings_of_listeners_are_honoured_if_they_are_read(
+    app_store: Path, authority: Authority
+) -> None:
+    properties = Recording(
+        {
+            **INSIDE,
+            "listener.security.protocol.map": "INSIDE:SASL_SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(app_store),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(authority.certificate),
+            "authorizer.class.name": AUTHORIZER,
+        }
+    )
+    node_security(properties, ["INSIDE"])
+    read = {synonyms_of(name)[-1] for name in properties.looked_for}
+    tables = {**BROKERS, **BESIDES_KAFKA}
+    assert not {name for name in read if not (tables[name].honoured or tables[name].by_engine)}
+    of_security = {*read_table(security_table.TABLE), *BESIDES_KAFKA}
+    assert {name for name in of_security if tables[name].honoured} == read & of_security
+
+
 def test_settings_that_are_honoured_are_not_warned_about() -> None:
-    assert is_honoured("ssl.keystore.location")
-    assert is_honoured("listener.name.inside.ssl.keystore.location")
-    assert is_honoured(JAAS)
-    assert not is_honoured("ssl.cipher.suites")
+    honoured = {
+        "ssl.keystore.location": "x",
+        "listener.name.inside.ssl.keystore.location": "x",
+        JAAS: LOGIN,
+        "super.users": "User:root",
+        "lossless.sasl.users": "a:b",
+    }
+    assert BrokerSettings.from_properties(honoured)[1] == []
+    _, warnings = BrokerSettings.from_properties({"ssl.cipher.suites": "x"})
+    assert warnings == ["ssl.cipher.suites is not honoured by the embedded broker: ignored"]
 
 
 # The engine
@@ -199,9 +249,6 @@ def test_users_are_all_that_a_plan_with_logins_needs() -> None:
 def test_a_plan_that_nobody_could_connect_to_is_refused(config: dict[str, str]) -> None:
     with pytest.raises(BadInput):
         planned(**config)
-
-
-AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 @pytest.mark.parametrize("engine", ["embedded", "apache"])

@@ -53,10 +53,10 @@ def test_a_setting_that_nobody_knows_is_warned_about() -> None:
 def test_a_setting_that_has_no_effect_here_is_warned_about_unless_it_is_the_default() -> None:
     properties = {"num.io.threads": "8", "num.network.threads": "4", "node.id": "1"}
     _, warnings = BrokerSettings.from_properties(
-        {**properties, "listener.name.internal.ssl.key.password": "secret"}
+        {**properties, "listener.name.internal.ssl.cipher.suites": "secret"}
     )
     assert warnings == [
-        "listener.name.internal.ssl.key.password is not honoured by the embedded broker: ignored",
+        "listener.name.internal.ssl.cipher.suites is not honoured by the embedded broker: ignored",
         "num.network.threads is not honoured by the embedded broker: ignored",
     ]
 

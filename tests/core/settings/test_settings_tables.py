@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 
 import kafka_says
 import pytest
 
+import lossless
 from lossless.core.settings.broker_settings import PARTS, setting_name
+from lossless.core.settings.broker_tables import security
 from lossless.core.settings.brokers import BROKERS
-from lossless.core.settings.groups import GROUPS
+from lossless.core.settings.groups import GROUPS, bounds_of
 from lossless.core.settings.kinds import Setting, problem, text_of, value_of
 from lossless.core.settings.table import read_table
 from lossless.core.settings.topics import SYNONYMS, TOPICS
@@ -23,6 +27,12 @@ UNCHECKED = {
     "controller.quorum.bootstrap.servers",
     "authorizer.class.name",
     "share.auto.offset.reset",
+}
+
+# In other tables than that of security.
+OF_LISTENERS_ELSEWHERE = {
+    "connection.failed.authentication.delay.ms",
+    "security.inter.broker.protocol",
 }
 
 
@@ -68,6 +78,7 @@ def test_a_topics_defaults_come_from_settings_of_the_broker() -> None:
 
 
 def test_what_is_honoured_is_what_is_read() -> None:
+    """What listeners read is compared in tests/broker/security/test_security_settings.py."""
     of_brokers = {setting_name(field.name) for part in PARTS for field in fields(part)}
     of_topics = {
         synonym.name
@@ -75,8 +86,25 @@ def test_what_is_honoured_is_what_is_read() -> None:
         if TOPICS[name].honoured
         for synonym in synonyms
     }
-    assert {one.name for one in BROKERS.values() if one.honoured} == of_brokers | of_topics
+    of_groups = {bound for name, one in GROUPS.items() if one.honoured for bound in bounds_of(name)}
+    of_listeners = {name for name in read_table(security.TABLE) if BROKERS[name].honoured}
+    read = of_brokers | of_topics | of_groups | of_listeners | OF_LISTENERS_ELSEWHERE
+    assert {one.name for one in BROKERS.values() if one.honoured} == read
+    assert of_listeners.isdisjoint(of_brokers | of_topics | of_groups)
     assert not any(one.honoured and one.by_engine for one in BROKERS.values())
+
+
+def test_every_field_of_the_settings_is_read_by_the_brokers_code() -> None:
+    source = Path(lossless.__file__).parent
+    files = [file for part in ("broker", "core", "wire") for file in (source / part).rglob("*.py")]
+    read = {
+        node.attr
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute)
+    }
+    unread = [field.name for part in PARTS for field in fields(part) if field.name not in read]
+    assert unread == []
 
 
 @pytest.mark.parametrize(

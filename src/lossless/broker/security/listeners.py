@@ -30,33 +30,6 @@ AUTHORIZERS = (
 _RECEIVE_BYTES_MAX = 524288  # sasl.server.max.receive.size
 _REFUSAL_DELAY_MS = 100  # connection.failed.authentication.delay.ms
 
-# What is honoured here, beyond the tables of core/settings.
-_HONOURED = frozenset(
-    {
-        "allow.everyone.if.no.acl.found",
-        "authorizer.class.name",
-        "connection.failed.authentication.delay.ms",
-        "sasl.enabled.mechanisms",
-        "sasl.jaas.config",
-        "sasl.mechanism.inter.broker.protocol",
-        "sasl.server.max.receive.size",
-        "ssl.client.auth",
-        "ssl.enabled.protocols",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.key.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.location",
-        "ssl.keystore.type",
-        "ssl.truststore.certificates",
-        "ssl.truststore.location",
-        "ssl.truststore.type",
-        "super.users",
-        INTER_BROKER_PROTOCOL,
-        USERS,
-    }
-)
-
 
 class SecurityProtocol(enum.IntEnum):
     """With the protocol's numbers."""
@@ -112,12 +85,6 @@ class NodeSecurity:
     # Known before anybody can add any, with their passwords.
     first_users: Mapping[str, str] = field(repr=False)
     access: Access | None  # None: everybody may do everything
-
-
-def is_honoured(name: str) -> bool:
-    return name in _HONOURED or any(
-        name.startswith("listener.name.") and name.endswith(f".{one}") for one in _HONOURED
-    )
 
 
 def node_security(properties: Mapping[str, str], listeners: Iterable[str]) -> NodeSecurity:

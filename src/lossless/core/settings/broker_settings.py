@@ -1,7 +1,8 @@
 """What an embedded broker acts on, read from properties into types.
 
-Every field is a setting of Kafka's, its dots written as underscores; there is no other list of what
-is honoured, but for the defaults of topics, which are read for each topic (policies.py).
+Every field is a setting of Kafka's, its dots written as underscores. Three kinds are read
+elsewhere: the defaults of topics, for each topic (policies.py); the bounds of groups (groups.py);
+and what listeners demand (lossless.broker.security).
 
 Rules learnt
 - A setting that nobody knows is warned about and ignored, as Kafka does. One that Kafka knows and
@@ -16,7 +17,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from lossless.core.settings.brokers import BROKERS, effective, setting_for
+from lossless.core.settings.brokers import BESIDES_KAFKA, BROKERS, effective, setting_for
 from lossless.core.settings.kinds import InvalidSetting, Value, problem, text_of, value_of
 
 Part = TypeVar("Part")
@@ -70,10 +71,7 @@ class Upkeep:
     """What is done to logs from time to time."""
 
     log_retention_check_interval_ms: int
-    log_cleaner_enable: bool
-    log_cleaner_backoff_ms: int
     producer_id_expiration_ms: int
-    producer_id_expiration_check_interval_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,15 +82,9 @@ class Groups:
     group_max_size: int
     group_coordinator_rebalance_protocols: tuple[str, ...]
     group_consumer_session_timeout_ms: int
-    group_consumer_min_session_timeout_ms: int
-    group_consumer_max_session_timeout_ms: int
     group_consumer_heartbeat_interval_ms: int
-    group_consumer_min_heartbeat_interval_ms: int
-    group_consumer_max_heartbeat_interval_ms: int
     group_consumer_max_size: int
     group_consumer_assignors: tuple[str, ...]
-    group_consumer_migration_policy: str
-    group_consumer_regex_refresh_interval_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +184,7 @@ def _read(part: type[Part], properties: Mapping[str, str]) -> Part:
 def _warnings(properties: Mapping[str, str]) -> list[str]:
     warnings = []
     for name, text in sorted(properties.items()):
-        setting = setting_for(name)
+        setting = setting_for(name) or BESIDES_KAFKA.get(name)
         if setting is None:
             warnings.append(f"{name} is not a setting of Kafka 4.1: ignored")
         elif not (setting.honoured or setting.by_engine) and not _is_default(name, text):

@@ -29,6 +29,18 @@ BROKERS: Mapping[str, Setting] = {
     name: setting for part in _TABLES for name, setting in read_table(part.TABLE).items()
 }
 
+# Those of Kafka's authorizer, which a class reads and Kafka does not know, and one of ours.
+BESIDES_KAFKA: Mapping[str, Setting] = read_table(
+    """\
+allow.everyone.if.no.acl.found: boolean = false (honoured)
+    Whether everybody may use what no entry of the access list mentions.
+lossless.sasl.users: password (honoured)
+    Users that are known from the first start on, as name:password,name:password.
+super.users: string (honoured)
+    Who may do everything, as User:name;User:name.
+"""
+)
+
 # One thing by several names, the one that counts first.
 _FAMILIES = (
     ("log.roll.ms", "log.roll.hours"),

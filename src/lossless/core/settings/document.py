@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from lossless.core.settings.brokers import BROKERS
+from lossless.core.settings.brokers import BESIDES_KAFKA, BROKERS
 from lossless.core.settings.deviations import DEVIATIONS
 from lossless.core.settings.groups import GROUPS
 from lossless.core.settings.kinds import Setting
@@ -23,9 +23,14 @@ The embedded brokers take Kafka 4.1's settings by their names, with Kafka's defa
   would count without it.
 """
 
+_LISTENERS = """\
+Those of listeners, as `ssl.keystore.location`, may be given for one listener and one mechanism:
+`listener.name.internal.scram-sha-256.sasl.jaas.config`.
+"""
+
 
 def render() -> str:
-    honoured = [one for one in BROKERS.values() if one.honoured]
+    honoured = [one for one in (*BROKERS.values(), *BESIDES_KAFKA.values()) if one.honoured]
     by_engine = [one for one in BROKERS.values() if one.by_engine]
     ignored = [one for one in BROKERS.values() if not (one.honoured or one.by_engine)]
     sections = (
@@ -41,6 +46,7 @@ def render() -> str:
         "Known, kept and described, without effect:\n",
         _names(one for one in GROUPS.values() if not one.honoured),
         "## Brokers\n",
+        _LISTENERS,
         _table(honoured),
         "Decided by whoever starts the cluster, and not to be set:\n",
         _names(by_engine),

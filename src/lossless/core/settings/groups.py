@@ -74,8 +74,7 @@ def problem_with_group(
 
 def _conflict(values: Mapping[str, Value], properties: Mapping[str, str]) -> str | None:
     for name in _BOUNDED:
-        family, _, rest = name.partition(".")
-        low, high = f"group.{family}.min.{rest}", f"group.{family}.max.{rest}"
+        low, high = bounds_of(name)
         if _number(values[name]) < _number(_broker_value(BROKERS[low], properties)):
             return f"{name} must be greater than or equal to {low}"
         if _number(values[name]) > _number(_broker_value(BROKERS[high], properties)):
@@ -85,6 +84,12 @@ def _conflict(values: Mapping[str, Value], properties: Mapping[str, str]) -> str
         if _number(values[session]) <= _number(values[heartbeat]):
             return f"{session} must be greater than {heartbeat}"
     return None
+
+
+def bounds_of(name: str) -> tuple[str, str]:
+    """The broker's settings that a group's must lie between."""
+    family, _, rest = name.partition(".")
+    return f"group.{family}.min.{rest}", f"group.{family}.max.{rest}"
 
 
 def _broker_value(setting: Setting, properties: Mapping[str, str]) -> Value:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lossless.core.settings.brokers import setting_for
+from lossless.core.settings.brokers import BESIDES_KAFKA, setting_for
 from lossless.engines.local.security import super_users
 from lossless.engines.private import write_private
 from lossless.jars import jars
@@ -82,7 +82,7 @@ def warnings(config: Mapping[str, str]) -> list[str]:
     return [
         f"{name} is not a setting of Kafka 4.1: ignored, unless a class that you configure reads it"
         for name in config
-        if setting_for(name) is None
+        if setting_for(name) is None and name not in BESIDES_KAFKA
     ]
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lossless.broker.meta import write_meta
-from lossless.broker.security.listeners import is_honoured
 from lossless.broker.security.nodes import NODE_MECHANISM, NODE_USER, node_settings
 from lossless.core.settings.broker_settings import BrokerSettings
 from lossless.core.settings.deviations import with_deviations
@@ -27,10 +26,9 @@ def defaults(config: Mapping[str, str], brokers: int) -> dict[str, str]:
 
 def warnings(config: Mapping[str, str]) -> list[str]:
     try:
-        _, found = BrokerSettings.from_properties(config)
+        return BrokerSettings.from_properties(config)[1]
     except InvalidSetting:  # the node refuses it, and says why
         return []
-    return [warning for warning in found if not is_honoured(warning.partition(" ")[0])]
 
 
 def controller_settings(secret: str) -> dict[str, str]:

@@ -31,9 +31,9 @@ group.consumer.max.size: int 1.. = 2147483647 (honoured)
     How many members a consumer group may have.
 group.consumer.assignors: list = uniform,range (honoured)
     The assignors that the broker offers; the first is used if a member names none.
-group.consumer.migration.policy: string of any case DISABLED DOWNGRADE UPGRADE BIDIRECTIONAL = bidirectional (honoured)
+group.consumer.migration.policy: string of any case DISABLED DOWNGRADE UPGRADE BIDIRECTIONAL = bidirectional
     Whether a group with members can change between the classic and the consumer protocol.
-group.consumer.regex.refresh.interval.ms: int 10000.. = 600000 (honoured, internal)
+group.consumer.regex.refresh.interval.ms: int 10000.. = 600000 (internal)
     How often subscriptions by pattern are compared with the topics.
 group.share.enable: boolean = false (internal)
     Whether share groups are served.

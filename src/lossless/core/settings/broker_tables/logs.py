@@ -59,11 +59,11 @@ log.message.timestamp.before.max.ms: long 0.. = 9223372036854775807 (honoured, c
     How far a record's time may lie behind the broker's clock.
 log.message.timestamp.after.max.ms: long 0.. = 3600000 (honoured, cluster-wide)
     How far a record's time may lie ahead of the broker's clock.
-log.cleaner.enable: boolean = true (honoured)
+log.cleaner.enable: boolean = true
     Whether logs are compacted at all.
 log.cleaner.threads: int 0.. = 1 (cluster-wide)
     How many threads compact logs.
-log.cleaner.backoff.ms: long 0.. = 15000 (honoured, cluster-wide)
+log.cleaner.backoff.ms: long 0.. = 15000 (cluster-wide)
     How long the cleaner rests when there is nothing to compact.
 log.cleaner.min.cleanable.ratio: double 0..1 = 0.5 (honoured, cluster-wide)
     A log is compacted when at least this part of it is new since the last time.
@@ -95,7 +95,7 @@ min.insync.replicas: int 1.. = 1 (honoured, cluster-wide)
     With acks=all, so many replicas must be in sync or the write is refused.
 producer.id.expiration.ms: int 1.. = 86400000 (honoured, cluster-wide)
     How long a partition remembers a producer that has gone quiet.
-producer.id.expiration.check.interval.ms: int 1.. = 600000 (honoured, internal)
+producer.id.expiration.check.interval.ms: int 1.. = 600000 (internal)
     How often partitions forget producers that have been quiet for too long.
 num.recovery.threads.per.data.dir: int 1.. = 2 (cluster-wide)
     How many threads per folder recover logs at start and flush them at the end.

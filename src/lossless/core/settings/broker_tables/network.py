@@ -17,7 +17,7 @@ connections.max.idle.ms: long = 600000 (honoured)
     A connection that is silent for so long is closed.
 connections.max.reauth.ms: long = 0
     After so much time a client must authenticate again; 0 is never.
-connection.failed.authentication.delay.ms: int 0.. = 100
+connection.failed.authentication.delay.ms: int 0.. = 100 (honoured)
     How long the answer to a failed authentication is held back.
 max.connections: int 0.. = 2147483647 (cluster-wide)
     How many connections the broker accepts.

@@ -17,7 +17,7 @@ listener.security.protocol.map: string = SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,S
     Which security protocol each listener speaks.
 inter.broker.listener.name: string (engine)
     The listener that brokers reach each other by.
-security.inter.broker.protocol: string of PLAINTEXT SSL SASL_PLAINTEXT SASL_SSL = PLAINTEXT
+security.inter.broker.protocol: string of PLAINTEXT SSL SASL_PLAINTEXT SASL_SSL = PLAINTEXT (honoured)
     The security protocol between brokers, if no listener is named for them.
 controller.listener.names: string (engine)
     The listeners that controllers are reached by.

@@ -1,7 +1,7 @@
 """A broker's settings: TLS, SASL and who may do what. Written as table.py says."""
 
 TABLE = """\
-authorizer.class.name: string = ""
+authorizer.class.name: string = "" (honoured)
     The class that decides who may do what.
 principal.builder.class: class = org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder (per-broker)
     The class that says who a connection belongs to.
@@ -15,11 +15,11 @@ delegation.token.max.lifetime.ms: long 1.. = 604800000
     After so much time a delegation token cannot be renewed any more.
 delegation.token.expiry.check.interval.ms: long 1.. = 3600000
     How often expired delegation tokens are removed.
-ssl.client.auth: string of required requested none = none (per-broker)
+ssl.client.auth: string of required requested none = none (honoured, per-broker)
     Whether clients must, may or do not show a certificate.
 ssl.protocol: string = TLSv1.3 (per-broker)
     The TLS version that is preferred.
-ssl.enabled.protocols: list = TLSv1.2,TLSv1.3 (per-broker)
+ssl.enabled.protocols: list = TLSv1.2,TLSv1.3 (honoured, per-broker)
     The TLS versions that are accepted.
 ssl.cipher.suites: list = "" (per-broker)
     The cipher suites that are accepted.
@@ -27,31 +27,31 @@ ssl.provider: string (per-broker)
     The security provider of TLS connections.
 ssl.engine.factory.class: class (per-broker)
     The class that makes TLS engines.
-ssl.keystore.type: string = JKS (per-broker)
+ssl.keystore.type: string = JKS (honoured, per-broker)
     The format of the key store.
-ssl.keystore.location: string (per-broker)
+ssl.keystore.location: string (honoured, per-broker)
     The file of the key store.
 ssl.keystore.password: password (per-broker)
     The password of the key store.
-ssl.keystore.key: password (per-broker)
+ssl.keystore.key: password (honoured, per-broker)
     The private key, given as text.
-ssl.keystore.certificate.chain: password (per-broker)
+ssl.keystore.certificate.chain: password (honoured, per-broker)
     The certificates that go with the private key, given as text.
-ssl.key.password: password (per-broker)
+ssl.key.password: password (honoured, per-broker)
     The password of the private key.
 ssl.keymanager.algorithm: string = SunX509 (per-broker)
     The algorithm of the key manager.
-ssl.truststore.type: string = JKS (per-broker)
+ssl.truststore.type: string = JKS (honoured, per-broker)
     The format of the trust store.
-ssl.truststore.location: string (per-broker)
+ssl.truststore.location: string (honoured, per-broker)
     The file of the trust store.
 ssl.truststore.password: password (per-broker)
     The password of the trust store.
-ssl.truststore.certificates: password (per-broker)
+ssl.truststore.certificates: password (honoured, per-broker)
     The trusted certificates, given as text.
 ssl.trustmanager.algorithm: string = PKIX (per-broker)
     The algorithm of the trust manager.
-ssl.endpoint.identification.algorithm: string = https (per-broker)
+ssl.endpoint.identification.algorithm: string = https (honoured, per-broker)
     How the name in a server's certificate is compared with its address.
 ssl.secure.random.implementation: string (per-broker)
     The source of randomness of TLS.
@@ -61,19 +61,19 @@ ssl.allow.dn.changes: boolean = false
     Whether a new certificate may carry another name.
 ssl.allow.san.changes: boolean = false
     Whether a new certificate may carry other alternative names.
-sasl.enabled.mechanisms: list = GSSAPI (per-broker)
+sasl.enabled.mechanisms: list = GSSAPI (honoured, per-broker)
     The SASL mechanisms that clients may use.
-sasl.mechanism.inter.broker.protocol: string = GSSAPI (per-broker)
+sasl.mechanism.inter.broker.protocol: string = GSSAPI (honoured, per-broker)
     The SASL mechanism that brokers use among each other.
 sasl.mechanism.controller.protocol: string = GSSAPI
     The SASL mechanism that is used towards controllers.
-sasl.jaas.config: password (per-broker)
+sasl.jaas.config: password (honoured, per-broker)
     The login of SASL, as a JAAS entry.
 sasl.client.callback.handler.class: class
     The class that answers a SASL client's questions.
 sasl.server.callback.handler.class: class
     The class that answers a SASL server's questions.
-sasl.server.max.receive.size: int = 524288
+sasl.server.max.receive.size: int = 524288 (honoured)
     The largest message before a client is authenticated.
 sasl.login.class: class
     The class that logs in.
