@@ -156,6 +156,7 @@ def _consuming(bootstrap_servers: str, records: int, runs: int) -> list[Result]:
             Peer(
                 name="the same with a commit every second, as ours",
                 work=lambda _run: theirs(COMMIT_EVERY_S),
+                bar=0.9,
             ),
         ],
         records=records,

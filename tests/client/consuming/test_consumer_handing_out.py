@@ -137,7 +137,7 @@ def check_order(processed: Processed) -> None:
 @pytest.mark.parametrize("losses", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 def test_a_loop_is_handed_what_is_its_own(seed: int, losses: bool) -> None:
-    chunks = Chunks(ConsumerMetrics(group="g"), buffered_max=10_000, buffered_bytes_max=10_000_000)
+    chunks = Chunks(ConsumerMetrics(group="g"), buffered_max=10_000)
     processed = Processed()
 
     def loop() -> None:
@@ -161,7 +161,7 @@ def test_a_loop_is_handed_what_is_its_own(seed: int, losses: bool) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_loop_that_is_left_and_entered_again_passes_nothing(seed: int) -> None:
-    chunks = Chunks(ConsumerMetrics(group="g"), buffered_max=10_000, buffered_bytes_max=10_000_000)
+    chunks = Chunks(ConsumerMetrics(group="g"), buffered_max=10_000)
     processed = Processed()
     random = Random(seed)
     over = threading.Event()

@@ -60,7 +60,7 @@ def running(
 ) -> Iterator[Chunks]:
     """Three records are processed, and then the loop ends."""
     metrics = ConsumerMetrics(group="g")
-    chunks = Chunks(metrics, buffered_max=100, buffered_bytes_max=10_000)
+    chunks = Chunks(metrics, buffered_max=100)
     nobody: Any = None
     units = Units(
         chunks,

@@ -11,6 +11,10 @@ Cutting: to hand out nothing more (a revocation, a stop, a failure), the iterato
 `list(waiting)`. That is one step for other threads. It gives the records that were never handed
 out, and the loop's next question ends up here, behind the lock.
 
+Besides the chunk in hand, one waits. Each is at most what librdkafka's queue held, so that the
+bytes of both are bounded with it (settings.py). More than one would also cost time: the garbage
+collector examines every record that outlives the next 700.
+
 What a finished chunk commits is where the consumer stood right after reading it, markers of
 transactions and other gaps included. Only of a chunk that was cut, or takes longer than the time
 between two commits, records are looked at one by one.
@@ -34,19 +38,15 @@ from lossless.client.finished_runs import Run
 from lossless.client.metrics import ConsumerMetrics
 from lossless.errors import BadInput
 
-CHUNKS_AHEAD = 8  # enough for the reader and the loop not to wait for each other
 FULL_S = 0.25  # partitions are paused when nobody took anything for this long: pausing is not free
 
 
 class Chunk:
-    __slots__ = ("bytes", "ends", "records", "together", "waiting", "walked", "whole")
+    __slots__ = ("ends", "records", "together", "waiting", "walked", "whole")
 
-    def __init__(
-        self, records: list[Message], ends: Mapping[Place, TopicPartition], size: int
-    ) -> None:
+    def __init__(self, records: list[Message], ends: Mapping[Place, TopicPartition]) -> None:
         self.records = records
         self.ends = dict(ends)
-        self.bytes = size
         self.waiting: Iterator[Message] = iter(records)
         self.walked = 0  # of its records are in what may be committed already
         self.whole = False  # handed over as a list: all of it is in hand
@@ -68,14 +68,10 @@ class Chunk:
 
     def split(self, count: int) -> Chunk:
         """Keeps so many records, and gives the others. The iterator starts anew."""
-        others = self.records[count:]
-        # By number, not by size: an application may have replaced the values of records.
-        size = self.bytes * len(others) // len(self.records)
-        ends = self.ends
-        self.bytes -= size
+        others = Chunk(self.records[count:], self.ends)
         self.records = self.records[:count]
-        self.ends = {p: end for p, end in _ends_of(self.records).items() if p in ends}
-        return Chunk(others, ends, size)
+        self.ends = {p: end for p, end in _ends_of(self.records).items() if p in others.ends}
+        return others
 
 
 @dataclass(slots=True, eq=False)
@@ -90,12 +86,9 @@ class Transaction:
 class Chunks:
     """The work of a loop. One loop at a time."""
 
-    def __init__(
-        self, metrics: ConsumerMetrics, *, buffered_max: int, buffered_bytes_max: int
-    ) -> None:
+    def __init__(self, metrics: ConsumerMetrics, *, buffered_max: int) -> None:
         self._metrics = metrics
         self._buffered_max = buffered_max
-        self._buffered_bytes_max = buffered_bytes_max
         self._changed = threading.Condition()
         self._queue: deque[Chunk] = deque()
         self._current: Chunk | None = None
@@ -127,7 +120,9 @@ class Chunks:
         loop = self._enter()
         try:
             while (chunk := self._next(loop, None, before_next is not None)) is not None:
-                yield chunk.waiting
+                waiting = chunk.waiting
+                del chunk  # its records are freed before the next ones are read
+                yield waiting
                 if before_next is not None:
                     before_next()
         finally:
@@ -215,7 +210,7 @@ class Chunks:
         chunk = self._current
         if chunk is None:
             return
-        ends, size, count = chunk.ends, chunk.bytes, len(chunk.records)
+        ends = chunk.ends
         rest = chunk.cut()
         finished = chunk.finished_for_certain()
         unfinished = chunk.records[finished:] + (rest.records if rest is not None else [])
@@ -225,7 +220,7 @@ class Chunks:
         self._current = None
         if kept:
             kept_ends = {p: end for p, end in ends.items() if p not in self._held}
-            self._queue.appendleft(Chunk(kept, kept_ends, size * len(kept) // count))
+            self._queue.appendleft(Chunk(kept, kept_ends))
         self._changed.notify_all()
 
     def _walk(self, chunk: Chunk, finished: int) -> None:
@@ -352,15 +347,7 @@ class Chunks:
             return self._has_room()
 
     def _has_room(self) -> bool:
-        return (
-            len(self._queue) < CHUNKS_AHEAD
-            and self._buffered < self._buffered_max
-            and self._buffered_bytes() < self._buffered_bytes_max
-        )
-
-    def _buffered_bytes(self) -> int:
-        current = self._current.bytes if self._current is not None else 0
-        return current + sum(chunk.bytes for chunk in self._queue)
+        return not self._queue and self._buffered < self._buffered_max
 
     def to_pause(self, assigned: set[Place]) -> set[Place]:
         with self._changed:
@@ -377,7 +364,7 @@ class Chunks:
                 ends = {p: end for p, end in ends.items() if p not in self._held}
             if not records:
                 return
-            self._queue.append(Chunk(records, ends, sum(map(len, records))))
+            self._queue.append(Chunk(records, ends))
             self._buffered += len(records)
             self._changed.notify_all()
 
@@ -396,8 +383,7 @@ class Chunks:
                 self._buffered -= len(chunk.records) - len(records)
                 ends = {p: end for p, end in chunk.ends.items() if p not in places}
                 if records:
-                    size = chunk.bytes * len(records) // len(chunk.records)
-                    kept.append(Chunk(records, ends, size))
+                    kept.append(Chunk(records, ends))
             self._queue = deque(kept)
             self._changed.notify_all()
 

@@ -206,12 +206,7 @@ class Consumer:
         if what == "a loop":
             self._refuse_for_loops()
         work = self._begin(
-            lambda: Chunks(
-                self.metrics,
-                buffered_max=self._options.buffered_max,
-                buffered_bytes_max=self._settings.buffered_bytes_max,
-            ),
-            chunk_records,
+            lambda: Chunks(self.metrics, buffered_max=self._options.buffered_max), chunk_records
         )
         if not isinstance(work, Chunks):
             raise BadInput("this consumer runs workers already", hint="make another one for a loop")

@@ -62,6 +62,7 @@ class Poller:
         self._metrics = metrics
         self._work = work
         self._chunk_records = chunk_records
+        self._fill_bytes_max = settings.buffered_bytes_max // 8
         self._failure: BaseException | None = None
         self._closing = threading.Event()
         self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
@@ -214,6 +215,7 @@ class Poller:
             # metadata of an earlier generation, or the broker refuses its offsets.
             self._refresh_group_metadata()
         self._take_in(consumer, records)
+        del records  # or they would outlive the loop's use of them, until more are read
         now = time.monotonic()
         finished = self._work.finished()
         if self.committer.due(finished, now):
@@ -233,7 +235,7 @@ class Poller:
         if not records:
             return consumer.consume(1, idle_s)
         missing = self._chunk_records - len(records)
-        if missing and self._work.buffered():
+        if missing and self._work.buffered() and sum(map(len, records)) < self._fill_bytes_max:
             self.assignment.gone_lately.clear()
             more = consumer.consume(missing, FILL_S)
             if self.assignment.gone_lately:  # while we waited: those will be read again by others
