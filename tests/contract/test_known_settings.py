@@ -83,6 +83,8 @@ def test_a_setting_of_a_newer_release_is_allowed_by_name(load: Load, text: str) 
         '[cluster]\nconfig."listener.name.internal.ssl.key.password" = "p"',
         '[cluster]\nconfig."listener.name.internal.plain.sasl.jaas.config" = "p"',
         '[cluster]\nconfig.lossless.sasl.users = "a:b"',
+        '[cluster]\nconfig.super.users = "User:a"',
+        "[cluster]\nconfig.allow.everyone.if.no.acl.found = true",
         '[cluster]\nclient.sasl.username = "a"',
         "[producers.p]\nconfig.queue.buffering.max.messages = 5",
         "[consumers.c]\nconfig.fetch.wait.max.ms = 5",

@@ -20,8 +20,8 @@ RULE = "unknown-setting"
 
 # A listener has settings of its own under its name: listener.name.internal.ssl.key.password.
 _OF_A_LISTENER = re.compile(r"listener\.name\.[^.]+\.(?:[^.]+\.)?(?P<base>.+)")
-# Settings of the embedded brokers that Kafka does not have.
-_OURS = frozenset({"lossless.sasl.users"})
+# Settings that Kafka's own list leaves out: those of its authorizer, and one of embedded brokers.
+_BESIDES = frozenset({"allow.everyone.if.no.acl.found", "lossless.sasl.users", "super.users"})
 
 
 @cache
@@ -35,7 +35,7 @@ def of_topics() -> frozenset[str]:
 
 
 def of_brokers() -> frozenset[str]:
-    return known_settings("broker") | _OURS
+    return known_settings("broker") | _BESIDES
 
 
 def of_producers(client: Client) -> frozenset[str]:
