@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import types
-import typing
 import uuid
 from typing import Any
 
 import pytest
+from rights import NAME, errors_in, filled
 
 from lossless.broker.security.api_rules import RULES
 from lossless.broker.security.rules import Asking, Verdict, everybody
@@ -20,7 +19,6 @@ from lossless.wire.codec import make, read, request_class, response_class, write
 from lossless.wire.versions import APIS, BROKER, Api
 
 TOPIC_ID = uuid.UUID(int=7)
-NAME = "thing"
 SPOKEN = [api for api in APIS.values() if BROKER & api.listeners]
 SILENT = {(35, 1), (35, 2)}  # log folders: there is no place for an error
 HIDDEN = {16, 66}  # what may not be seen is left out, and nothing is refused
@@ -44,61 +42,19 @@ class FakeBroker:
         self.image.apply(TopicCreated(NAME, TOPIC_ID.int), 0)
 
 
-def filled(entity: Any) -> Any:
-    """A message with one element in every list, and a name in every text."""
-    hints = typing.get_type_hints(entity)
-    given: dict[str, Any] = {}
-    for field in dataclasses.fields(entity):
-        hint = hints[field.name]
-        if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-            hint = next(one for one in typing.get_args(hint) if one is not type(None))
-        is_many = typing.get_origin(hint) is tuple
-        if is_many:
-            hint = typing.get_args(hint)[0]
-        kind = field.metadata.get("kafka_type")
-        if dataclasses.is_dataclass(hint):
-            value: Any = filled(hint)
-        elif kind == "string":
-            value = NAME
-        elif kind == "uuid":
-            value = TOPIC_ID
-        elif field.name == "resource_type":
-            value = 2
-        elif field.name == "session_epoch":
-            value = -1
-        elif is_many:
-            value = 0
-        else:
-            continue
-        given[field.name] = (value,) if is_many else value
-    return dataclasses.replace(make(entity, {}), **given)
-
-
 def versions(apis: list[Api]) -> list[tuple[Api, int]]:
     return [(api, version) for api in apis for version in range(api.lowest, api.highest + 1)]
 
 
 def judged(api: Api, version: int, *, is_allowed: bool) -> tuple[Any, Verdict | None]:
     entity = request_class(api.key, version)
-    message = filled(entity)
+    message = filled(entity, TOPIC_ID)
     if api.key == 20 and version >= 6:  # one name or one id, not both
         message = dataclasses.replace(message, topics=(dataclasses.replace(message.topics[0]),))
     message = read(entity, write(message), 0)  # and Kafka has such a message
     broker: Any = FakeBroker()
     asking = Asking(message, version, broker, Allowing(is_allowed=is_allowed))
     return message, RULES[api.key](asking)
-
-
-def errors_in(message: Any) -> set[int]:
-    found: set[int] = set()
-    for field in dataclasses.fields(message):
-        value = getattr(message, field.name)
-        if "error_code" in field.name:
-            found.add(value if isinstance(value, int) else value.value)
-        for one in value if isinstance(value, tuple) else (value,):
-            if dataclasses.is_dataclass(one):
-                found |= errors_in(one)
-    return found - {0}
 
 
 def test_every_api_that_a_broker_speaks_has_a_rule() -> None:
