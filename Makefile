@@ -8,7 +8,8 @@ WHOLE := "src/lossless/log/*,src/lossless/verifier/*,src/lossless/core/replica.p
 # Failed tests run once more, alone; those that pass then are printed as FLAKY.
 RETRY := $(PYTHON) scripts/retry-failed
 # Three processes, on two cores too: much of a test is waiting (tests/conftest.py distributes them).
-TESTS := $(RETRY) $(PYTHON) -m pytest -n 3 --dist loadscope --no-loadscope-reorder $(COVERED:%=--ignore %)
+# A process that crashes ends the run: pytest-xdist would replace it, lose its tests, and wait for them for ever.
+TESTS := $(RETRY) $(PYTHON) -m pytest -n 3 --max-worker-restart 0 --dist loadscope --no-loadscope-reorder $(COVERED:%=--ignore %)
 SEEDS := 5000
 ROUNDS := 1000
 SECONDS := 1800

@@ -85,7 +85,14 @@ except Unavailable as error:
     ("module", "extra", "program"),
     [
         ("psycopg", "postgres", "from lossless.client.stores.postgres import PostgresStore as S"),
-        ("redis", "redis", "from lossless.client.stores.redis import RedisSink as S"),
+        (
+            "redis",
+            "redis",
+            """
+from lossless.client.stores.redis import RedisSink
+S = lambda address: RedisSink(address, kafka={})
+""",
+        ),
         (
             "prometheus_client",
             "metrics",

@@ -18,6 +18,7 @@ from lossless.pipeline.events import Accepted, Committed, Event, Retrying, Start
 from lossless.pipeline.ledger import AcceptedLoss, SourcePartition
 from lossless.pipeline.runner import Runner
 from lossless.pipeline.sinks.interface import Staged
+from lossless.pipeline.watchdog import ManagerWatch
 from shop import MakeShop, Shop, order
 from topics import create_topic, grow_topic, produce
 
@@ -145,10 +146,10 @@ def test_a_loss_is_accepted_at_the_start_only_and_not_by_a_retry(
         asked.append(accept_loss)
         return begin(self, accept_loss=accept_loss)
 
-    def failing_once(self: Runner, query: StreamingQuery) -> None:
+    def failing_once(self: Runner, query: StreamingQuery, manager: ManagerWatch) -> None:
         if len(asked) == 1:
             raise Unavailable("the sink is down for a moment")
-        watch(self, query)
+        watch(self, query, manager)
 
     monkeypatch.setattr(Runner, "_begin", remembered)
     monkeypatch.setattr(Runner, "_watch", failing_once)
@@ -334,7 +335,8 @@ def test_stopping_finishes_the_batch_under_way(shop: MakeShop) -> None:
 def test_a_dry_run_shows_the_offsets_and_writes_nothing(shop: MakeShop) -> None:
     orders = shop()
     orders.produce(range(12))
-    plan = orders.pipeline("config.sasl.password = 'hunter2'").dry_run()
+    login = "required username='shop' password='hunter2';"
+    plan = orders.pipeline(f'config.sasl.jaas.config = "{login}"').dry_run()
     assert {s.partition: o for s, o in plan.offsets.items()} == {0: 0}
     assert {s.partition: o for s, o in plan.latest.items()} == {0: 12}
     assert "hunter2" not in str(plan)

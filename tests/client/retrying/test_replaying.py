@@ -203,10 +203,12 @@ def test_letters_that_cannot_go_back_are_named_and_stay_for_others(
         ("__dlq.errors.partition", b"0"),
         ("__dlq.errors.offset", b"3"),
     ]
-    letters = [failed(orders, 0), (b"k", b"from nowhere", []), (None, None, share)]
-    write_letters(servers, f"{orders}-dlt", [*letters, failed(orders, 1)])
+    connect = [("__connect.errors.exception.class.name", b"DataException")]
+    letters = [failed(orders, 0), (b"k", b"from nowhere", connect), (None, None, share)]
+    write_letters(servers, f"{orders}-dlt", [*letters, failed(orders, 1), (b"k", b"other", [])])
     report = back(servers, orders, sender)
     assert (report.sent, report.unknown) == (2, [f"{orders}-dlt-0@1", f"{orders}-dlt-0@2"])
+    assert report.strangers == 1
     assert values(servers, orders) == [b"value 0", b"value 1"]
     assert back(servers, orders, sender).sent == 0
 

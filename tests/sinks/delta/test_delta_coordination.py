@@ -17,6 +17,7 @@ from lossless.pipeline.sinks.delta import DeltaSink
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+OVERWRITING = Path(__file__).parent / "OverwritingFileSystem.java"
 LOG_STORE = "spark.delta.logStore.viewfs.impl"
 
 
@@ -40,12 +41,31 @@ def log_store(spark: SparkSession) -> Iterator[Any]:
     live.remove(LOG_STORE)
 
 
+@pytest.fixture
+def overwriting_path(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+    """A path on a file system that creates files as an object store does."""
+    jvm = cast(Any, spark._jvm)
+    hadoop = cast(Any, spark._jsc).hadoopConfiguration()
+    before = hadoop.getClassLoader()
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()  # Spark ships it, to compile its queries
+    compiler.setParentClassLoader(before)
+    compiler.cook(OVERWRITING.read_text())
+    hadoop.setClassLoader(compiler.getClassLoader())
+    hadoop.set("fs.overwriting.impl", OVERWRITING.stem)
+    live = cast(Any, spark._jsc).sc().conf()
+    store = "spark.delta.logStore.overwriting.impl"
+    live.set(store, "io.delta.storage.S3SingleDriverLogStore")
+    yield f"overwriting://{tmp_path}/orders"
+    live.remove(store)
+    hadoop.unset("fs.overwriting.impl")
+    hadoop.setClassLoader(before)
+
+
 def test_a_log_store_that_coordinates_only_its_own_jvm_is_refused(
-    spark: SparkSession, remote_path: str, tmp_path: Path, log_store: Any
+    spark: SparkSession, overwriting_path: str, tmp_path: Path
 ) -> None:
-    """Delta's default for s3 and s3a, here over a store that overwrites."""
-    log_store("io.delta.storage.S3SingleDriverLogStore")
-    sink = DeltaSink(spark, "orders", remote_path)
+    """Delta's default for s3 and s3a."""
+    sink = DeltaSink(spark, "orders", overwriting_path)
     assert sink.ledger() == Ledger()
     with pytest.raises(BadInput, match=r"S3SingleDriverLogStore both succeed") as refusal:
         sink.prepare(ROWS, add_columns=False)

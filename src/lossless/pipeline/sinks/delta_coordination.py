@@ -6,8 +6,9 @@ win, and the rows of one are lost. Its name does not tell: recent releases of a 
 create conditionally, and a class for another store can be configured for this one.
 
 Two instances of the session's log store race for the same new file, each loaded by a class loader
-of its own, so that they share no locks: as two JVMs would. Both are held until both have written
-their contents and only publish at the same moment.
+of its own, so that they share no locks: as two JVMs would. They begin together, and each is held
+until the other has written its contents too, so that both publish at the same moment. A store that
+refuses the second writer at once may have been lucky, so the race is repeated.
 """
 
 from __future__ import annotations
@@ -57,14 +58,14 @@ def require_coordination(delta: DeltaLog, described: str) -> None:
         for number in range(ROUNDS):
             log = f"{folder}/{number}/_delta_log"
             delta.make_folder(log)
-            winners, met = _race(delta, kind, f"{log}/{0:020d}.json")
+            winners, has_waited = _race(delta, kind, f"{log}/{0:020d}.json")
             if winners > 1:
                 raise BadInput(
                     f"{described}: two drivers that publish the same version through the log "
                     f"store {kind.getName()} both succeed, and the rows of one are lost",
                     hint=_HINT,
                 )
-            if not met:
+            if has_waited:
                 return
     finally:
         with suppress(Py4JJavaError):  # what is left is hidden, and small
@@ -72,17 +73,22 @@ def require_coordination(delta: DeltaLog, described: str) -> None:
 
 
 def _race(delta: DeltaLog, kind: Any, target: str) -> tuple[int, bool]:
-    """How many of two writers have created the target, and whether they met before that."""
+    """How many of two writers have created the target, and whether one waited for the other."""
     gateway = delta.spark.sparkContext._gateway
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    start = threading.Barrier(2, timeout=MEET_S_MAX)
     barrier = threading.Barrier(2, timeout=MEET_S_MAX)
+    refused: list[int] = []
     writers = [_isolated(delta, kind) for _ in range(2)]
 
     def write(number: int) -> bool:
         contents = _Contents(f'{{"writer":{number}}}', barrier)
+        with suppress(threading.BrokenBarrierError):
+            start.wait()
         try:
             writers[number].write(delta.child(target), contents, False, delta.configuration)
         except Py4JJavaError as error:
+            refused.append(number)
             barrier.abort()
             if str(error.java_exception.getClass().getName()) in _ALREADY_EXISTS:
                 return False
@@ -92,7 +98,7 @@ def _race(delta: DeltaLog, kind: Any, target: str) -> tuple[int, bool]:
     with ThreadPoolExecutor(max_workers=2) as pool:
         racing = [pool.submit(inheritable_thread_target(delta.spark)(write), n) for n in range(2)]
         winners = sum(each.result() for each in racing)
-    return winners, not barrier.broken
+    return winners, barrier.broken and not refused
 
 
 class _Contents:
