@@ -338,6 +338,28 @@ def test_it_is_refused_with_place_reason_and_way_out(
     assert (hint or "") in (error.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "key"),
+    [
+        ('type = "delta"\npath = "a"', 'type = "delta"\npath = "./a_dlt"', "path"),
+        ('type = "delta"\npath = "s3://b/a/"', 'type = "delta"\npath = "s3://b/a_dlt"', "path"),
+        ('type = "delta"\npath = "a"', 'type = "parquet"\npath = "a_dlt"', "path"),
+        (
+            'type = "postgres"\ndsn = "host=h"\ntable = "a"',
+            'type = "postgres"\ndsn = "host=h"\ntable = "a_dlt"',
+            "table",
+        ),
+    ],
+)
+def test_a_sink_among_the_dead_letters_of_another_is_refused(
+    load: Load, first: str, second: str, key: str
+) -> None:
+    other = sink(second).replace("pipelines.orders", "pipelines.other")
+    with pytest.raises(ContractError) as caught:
+        load(f"{sink(first)}\n{other}")
+    assert f"sink] {key} is where the pipeline orders keeps its dead letters" in caught.value.what
+
+
 def test_the_place_is_short_for_those_who_stand_in_the_folder(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

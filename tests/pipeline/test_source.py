@@ -6,10 +6,18 @@ No cluster can be told to be in just this state when it is asked, so that the an
 from __future__ import annotations
 
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+    Uuid,
+)
 from confluent_kafka.admin import ListOffsetsResultInfo
 
 from lossless.errors import BadInput, Unavailable
@@ -90,3 +98,17 @@ def test_nothing_is_asked_about_no_partitions() -> None:
     admin = ScriptedAdmin()
     assert asking(admin).latest([]) == {}
     assert admin.timeouts == []
+
+
+def test_topics_without_an_id_are_refused() -> None:
+    class OldBrokers(ScriptedAdmin):
+        def describe_topics(self, _topics: TopicCollection, **_: Any) -> dict[str, Future[Any]]:
+            described: Future[Any] = Future()
+            id_of_none = Uuid(0, 0)
+            described.set_result(
+                SimpleNamespace(topic_id=id_of_none, partitions=[SimpleNamespace(id=0)])
+            )
+            return {"orders": described}
+
+    with pytest.raises(BadInput, match="the brokers give no topic id for orders"):
+        asking(OldBrokers()).partitions(["orders"])

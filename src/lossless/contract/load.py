@@ -10,7 +10,11 @@ from typing import get_args
 
 from lossless.contract.faults import FaultKind
 from lossless.contract.keys import TOP, keys_of
-from lossless.contract.pipelines import TOPIC_NAME, read_pipeline
+from lossless.contract.pipelines import (
+    TOPIC_NAME,
+    read_pipeline,
+    refuse_sinks_among_dead_letters,
+)
 from lossless.contract.place import ContractError, nearest, shown, syntax_error
 from lossless.contract.section import Document, Section
 from lossless.contract.values import (
@@ -78,6 +82,13 @@ def load_contract(
     promised.allow(*keys_of("guarantee"))
     guarantee = _read_guarantee(promised, Guarantee())
     cluster = _read_cluster(root.table("cluster"))
+    pipelines = {
+        section.name: read_pipeline(
+            section, _read_guarantee_of_pipeline(section.table("guarantee"), guarantee)
+        )
+        for section in root.tables("pipelines")
+    }
+    refuse_sinks_among_dead_letters(root.tables("pipelines"), pipelines)
     return Contract(
         path=file,
         guarantee=guarantee,
@@ -85,12 +96,7 @@ def load_contract(
         topics={s.name: _read_topic(s, cluster) for s in root.tables("topics")},
         producers={s.name: _read_producer(s) for s in root.tables("producers")},
         consumers={s.name: _read_consumer(s) for s in root.tables("consumers")},
-        pipelines={
-            section.name: read_pipeline(
-                section, _read_guarantee_of_pipeline(section.table("guarantee"), guarantee)
-            )
-            for section in root.tables("pipelines")
-        },
+        pipelines=pipelines,
         allow_settings=general.strings("allow_settings"),
         text=text,
     )

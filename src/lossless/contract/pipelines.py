@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import get_args
@@ -26,6 +26,7 @@ from lossless.contract.values import (
 
 TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
+DEAD_LETTER_SUFFIX = "_dlt"
 PAUSES_UNTIL_STUCK = 2  # an open transaction is reported after so many of the promised pauses
 
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -96,6 +97,32 @@ def read_pipeline(section: Section, guarantee: Guarantee) -> PipelineContract:
         spark=section.settings("spark", prefix="spark."),
         guarantee=guarantee,
     )
+
+
+def refuse_sinks_among_dead_letters(
+    sections: Iterable[Section], pipelines: Mapping[str, PipelineContract]
+) -> None:
+    """Refuses a sink at the place where another one keeps its dead letters."""
+    kept_at = {
+        (server, place + DEAD_LETTER_SUFFIX): name
+        for name, pipeline in pipelines.items()
+        for server, place in [_place_of(pipeline.sink)]
+    }
+    for section in sections:
+        owner = kept_at.get(_place_of(pipelines[section.name].sink))
+        if owner is not None:
+            raise section.table("sink").error(
+                "table" if pipelines[section.name].sink.type == "postgres" else "path",
+                f"is where the pipeline {owner} keeps its dead letters",
+                hint="give the sink a place of its own",
+            )
+
+
+def _place_of(sink: SinkContract) -> tuple[str, str]:
+    """The server, where there is one, and the table or path."""
+    if isinstance(sink, PostgresSinkContract):
+        return sink.dsn, sink.table
+    return "", sink.path.rstrip("/")
 
 
 def _read_topics(section: Section) -> tuple[str, ...]:

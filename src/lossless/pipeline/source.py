@@ -85,9 +85,26 @@ class LogRange:
     leader_epoch: int | None = None  # of the leader that said where the log ends
 
 
+# What brokers say of a topic that was created before topics had ids (Kafka 2.8 brought them).
+NO_TOPIC_ID = "A" * 22
+
+
 def kafka_topic_id(uuid: object) -> str:
     """A topic id as Kafka's own tools print it: librdkafka uses the other base64 alphabet."""
     return str(uuid).replace("+", "-").replace("/", "_")
+
+
+def _refuse_without_ids(partitions: Iterable[SourcePartition]) -> None:
+    """Every such topic would be taken for the same one, also when it is created anew."""
+    nameless = sorted({p.topic for p in partitions if p.topic_id == NO_TOPIC_ID})
+    if nameless:
+        raise BadInput(
+            f"the brokers give no topic id for {', '.join(nameless)}: a topic that is deleted and "
+            "created again could not be told from the old one, and its records would be taken for "
+            "records that are stored already",
+            hint="topic ids need Kafka 2.8 and inter.broker.protocol.version 2.8 or newer on every "
+            "broker",
+        )
 
 
 class SourceLog:
@@ -143,11 +160,13 @@ class SourceLog:
                 TopicCollection(list(topics)), request_timeout=timeout_s
             )
             try:
-                return sorted(
+                found = sorted(
                     SourcePartition(name, kafka_topic_id(topic.topic_id), partition.id)
                     for name, topic in ((n, future.result()) for n, future in described.items())
                     for partition in topic.partitions
                 )
+                _refuse_without_ids(found)
+                return found
             except KafkaException as error:
                 if error.args[0].code() != KafkaError._TIMED_OUT or timeout_s == REQUEST_TIMEOUT_S:
                     raise self._unavailable(error, topics) from error
