@@ -44,6 +44,11 @@ def print_internal_error(error: BaseException) -> None:
     )
 
 
+def counted(count: int, noun: str) -> str:
+    """A count with its noun: 1 dead letter, 1,001 records."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def print_aside(line: str) -> None:
     """What a person may want to know, and no script."""
     stderr.print(line, style="dim", markup=False)

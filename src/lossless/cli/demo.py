@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 ORDERS_LEAST = 1_000  # fewer do not fill the batches between which the faults fall
 SHOWN_MAX = 10
-COUNTS_INTERVAL_S = 5.0
+SILENCE_MAX_S = 5.0  # a demo that says nothing for longer seems to hang
 AUDIT_WIDTH = 120  # what the audit's table takes; a file or a pipe has no width of its own
 
 
@@ -124,14 +125,36 @@ def _interruptible() -> Iterator[None]:
 
 
 class _Lines:
-    """A line for everything that happens, and now and then one with the counts."""
+    """A line for everything that happens, and one with the counts when nothing does."""
 
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._counted_at = self._began
+    def __init__(self, *, silence_max_s: float = SILENCE_MAX_S) -> None:
+        self._silence_max_s = silence_max_s
+        self._began = self._line_at = time.monotonic()
         self._counts: Counts | None = None
+        self._step = ""
+
+    @contextmanager
+    def never_silent(self) -> Iterator[None]:
+        """Meanwhile a line is printed whenever none was for too long, whatever the demo waits for:
+        brokers, a session, the audit."""
+        ended = threading.Event()
+        thread = threading.Thread(target=self._break_silence, args=(ended,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _break_silence(self, ended: threading.Event) -> None:
+        while not ended.wait(self._silence_max_s / 10):
+            # A tenth earlier than too late.
+            if time.monotonic() - self._line_at >= self._silence_max_s * 0.8:
+                counts = _counted(self._counts) if self._counts else self._step or "starting"
+                self._line(f"  [dim]…[/] {escape(counts)}")
 
     def step(self, what: str) -> None:
+        self._step = what
         self._line(escape(what))
 
     def fault(self, fault: FaultTold) -> None:
@@ -139,12 +162,10 @@ class _Lines:
         self._line(f"  [dim]{escape(fault.evidence)}[/]")
 
     def counts(self, counts: Counts) -> None:
-        now = time.monotonic()
-        if now - self._counted_at >= COUNTS_INTERVAL_S and counts != self._counts:
-            self._counted_at, self._counts = now, counts
-            self._line(f"  {_counted(counts)}")
+        self._counts = counts
 
     def _line(self, markup: str) -> None:
+        self._line_at = time.monotonic()
         stderr.print(f"[dim]{time.monotonic() - self._began:6.1f} s[/]  {markup}")
 
 
@@ -154,11 +175,9 @@ class _Live(_Lines):
     def __init__(self, status: Status) -> None:
         super().__init__()
         self._status = status
-        self._step = ""
 
     def step(self, what: str) -> None:
         super().step(what)
-        self._step = what
         # Not before the first step: until then a bar may show how the jars are fetched.
         self._status.start()
         self._status.update(escape(what))
@@ -170,7 +189,9 @@ class _Live(_Lines):
 @contextmanager
 def _telling() -> Iterator[_Lines]:
     if not stderr.is_terminal:
-        yield _Lines()
+        lines = _Lines()
+        with lines.never_silent():
+            yield lines
         return
     status = stderr.status("")
     try:

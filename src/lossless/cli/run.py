@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING
 import click
 
 from lossless.cli import options
-from lossless.cli.console import print_failure, stderr, stdout
+from lossless.cli.console import counted, print_failure, stderr, stdout
 from lossless.cli.run_display import JsonLog, LineLog, LiveTable
 from lossless.contract import load_contract
 from lossless.contract.rules.judging import enforce
 from lossless.errors import EXIT_INTERRUPTED, BadInput, decisive_exit_code, exit_code_of
 
 if TYPE_CHECKING:
+    from lossless.pipeline.events import Event
     from lossless.pipeline.ledger import Ledger
     from lossless.pipeline.pipeline import DryRun, Pipeline
 
@@ -69,6 +71,7 @@ def command(
       lossless run orders --dry-run       what would be read and written
     """
     from lossless.engines.choose import connect
+    from lossless.pipeline.events import Committed
     from lossless.pipeline.pipeline import Pipeline, check_pipeline, find_pipeline, spark_log
     from lossless.pipeline.session import build_session
 
@@ -96,14 +99,21 @@ def command(
         return
 
     show = JsonLog() if log_format == "json" else LiveTable() if stderr.is_terminal else LineLog()
+    read_now = Counter[str]()
+
+    def observe(event: Event) -> None:
+        if isinstance(event, Committed):
+            read_now[event.pipeline] += event.records
+        show(event)
+
     with show:
         results, failures, interrupted = _run_all(
             running,
-            lambda p: p.run(once=once, accept_loss=accept_loss, observe=show),
+            lambda p: p.run(once=once, accept_loss=accept_loss, observe=observe),
             stop_the_others=not once,
         )
     for index, ledger in sorted(results.items()):
-        _print_result(names[index], ledger, output_format)
+        _print_result(names[index], ledger, read_now[names[index]], output_format)
     if len(running) == 1 and failures:
         raise failures[0]
     for index, error in sorted(failures.items()):
@@ -157,11 +167,12 @@ def _run_all(
     return results, failures, interrupted.is_set()
 
 
-def _print_result(name: str, ledger: Ledger, output_format: str) -> None:
+def _print_result(name: str, ledger: Ledger, read_now: int, output_format: str) -> None:
     positions = ledger.positions.values()
     totals = {
         "pipeline": name,
         "sequence": ledger.sequence,
+        "records_of_this_run": read_now,
         "records": sum(p.read.count for p in positions),
         "rows": sum(p.rows for p in positions),
         "dead_letters": sum(p.dead.count for p in positions),
@@ -172,11 +183,30 @@ def _print_result(name: str, ledger: Ledger, output_format: str) -> None:
     if output_format == "json":
         print(json.dumps(totals))
         return
-    stdout.print(
-        f"{name}: {totals['records']} records, {totals['rows']} rows, "
-        f"{totals['dead_letters']} dead letters, {totals['filtered']} filtered "
-        f"(ledger {ledger.sequence})"
-    )
+    stdout.print(f"{name}: {summary(ledger, read_now)} (ledger {ledger.sequence})", markup=False)
+
+
+def summary(ledger: Ledger, read_now: int) -> str:
+    """What a run did, of how many records of this run, and what the table holds in total."""
+    positions = ledger.positions.values()
+    records = sum(p.read.count for p in positions)
+    rows, stored = sum(p.rows for p in positions), sum(p.stored.count for p in positions)
+    dead = sum(p.dead.count for p in positions)
+    filtered = sum(p.filtered.count for p in positions)
+    became = counted(rows, "row")
+    if rows != stored:
+        became += f" of {counted(stored, 'record')}"  # a transform made several of one
+    parts = [became]
+    if dead:
+        parts.append(counted(dead, "dead letter"))
+    if filtered:
+        parts.append(f"{filtered:,} filtered")
+    total = f"{counted(records, 'record')} = {' + '.join(parts)}"
+    if not read_now:
+        return f"nothing new; in total {total}"
+    if read_now == records:
+        return total
+    return f"{counted(read_now, 'new record')}; in total {total}"
 
 
 def _print_dry_run(plan: DryRun, output_format: str) -> None:

@@ -14,7 +14,7 @@ from typing import Self
 from rich.live import Live
 from rich.table import Table
 
-from lossless.cli.console import stderr
+from lossless.cli.console import counted, stderr
 from lossless.pipeline.events import (
     Accepted,
     Committed,
@@ -57,8 +57,9 @@ class LineLog:
                 return f"accepted as lost: {losses}"
             case Committed():
                 return (
-                    f"batch {event.ledger.sequence}: {event.records} records, {event.rows} rows, "
-                    f"{event.dead_letters} dead letters in {event.batch_s:.2f} s"
+                    f"batch {event.ledger.sequence}: {counted(event.records, 'record')}, "
+                    f"{counted(event.rows, 'row')}, {counted(event.dead_letters, 'dead letter')} "
+                    f"in {event.batch_s:.2f} s"
                 )
             case Retrying():
                 return f"again in {event.wait_s:.1f} s: {event.why}"
