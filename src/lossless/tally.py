@@ -35,6 +35,12 @@ def partition_seed(topic_id: str, partition: int) -> int:
     return xxhash.xxh64_intdigest(struct.pack("<i", partition), digest)
 
 
+def name_hash(name: str) -> int:
+    """A number that stands for a name in hashes, signed as Spark's and PostgreSQL's bigint."""
+    digest = xxhash.xxh64_intdigest(name.encode(), SPARK_HASH_SEED)
+    return digest - HASH_MODULUS if digest >= HASH_MODULUS // 2 else digest
+
+
 def offset_hash(offset: int, seed: int) -> int:
     return xxhash.xxh64_intdigest(_pack_offset(offset), seed)
 

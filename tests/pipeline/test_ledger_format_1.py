@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import types as T
 
 from lossless.contract import DeltaSinkContract, ParquetSinkContract, PipelineContract
 from lossless.pipeline.ledger import (
@@ -23,11 +24,20 @@ from lossless.pipeline.ledger import (
     SourcePartition,
     place_losses,
 )
+from lossless.pipeline.outcomes import DEAD_LETTER, DEAD_LETTER_TYPE, PROVENANCE, PROVENANCE_TYPE
 from lossless.pipeline.sinks import open_sink
+from outcomes_from import outcomes_from
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+COLUMNS = T.StructType(
+    [
+        T.StructField("number", T.LongType()),
+        T.StructField("text", T.StringType()),
+        T.StructField(PROVENANCE, PROVENANCE_TYPE),
+    ]
+)
 WRITTEN = Path(__file__).parent / "ledgers_of_format_1"
 
 
@@ -81,3 +91,19 @@ def test_a_table_is_read_and_its_next_commit_writes_the_new_format(
     assert (position.accepted_losses, position.unplaced_losses) == ((AcceptedLoss(20, 22),), 5)
     assert position.leader_epoch == 3
     assert (sink.rows().count(), sink.dead_letters().count()) == (15, 2)
+
+    # The rows of the old release have no hash, and the next batch has.
+    sink.prepare(COLUMNS, add_columns=False)
+    letters = T.StructType([*COLUMNS.fields, T.StructField(DEAD_LETTER, DEAD_LETTER_TYPE)])
+    row = (30, "order 30", (source.topic_id, source.partition, 30, None), None)
+    staged = sink.stage(outcomes_from(spark.createDataFrame([row], letters)), may_expand=False)
+    receipt = staged.receipts[source.topic_id, source.partition]
+    hashed = position.advanced(31, replace(receipt, read=receipt.stored), hashed=True)
+    grown = successor.successor({source: hashed}, columns=staged.columns)
+    sink.commit(successor, grown, staged)
+    sink = open_sink(spark, pipeline)
+    assert sink.ledger() == grown
+    assert (grown.columns, hashed.hashed_from) == (("number", "text"), 22)
+    doubtful = sink.contents(grown.columns).collect()
+    assert {row["is_altered"] for row in doubtful} == {False}
+    assert len(doubtful) == 15

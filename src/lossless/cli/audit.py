@@ -41,6 +41,11 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     help="Verifiable producer events (JSON lines): what was acknowledged, record by record.",
 )
 @click.option(
+    "--contents",
+    is_flag=True,
+    help="Also compare what every row holds with the hash that it was written with.",
+)
+@click.option(
     "--findings",
     "findings_shown",
     type=click.Choice(["some", "all"]),
@@ -70,6 +75,7 @@ def command(
     pipelines: tuple[str, ...],
     bucket: str | None,
     acknowledged_file: Path | None,
+    contents: bool,
     findings_shown: str,
     output_format: str,
     html_file: Path | None,
@@ -86,8 +92,10 @@ def command(
       acknowledged = logged + lost
       logged = stored + filtered + dead-lettered + in flight + explained
 
-    by counts and by hashes, so that one record lost and another duplicated do not cancel out. What
-    does not balance is listed by topic, partition, offset and key. The pipeline may go on running.
+    by counts and by hashes of where records come from (partition, offset, timestamp), so that one
+    record lost and another duplicated do not cancel out. What a row holds is not compared unless
+    you ask for it: --contents finds rows that were changed after they were stored. What does not
+    balance is listed by topic, partition, offset and key. The pipeline may go on running.
 
     \b
     Exit codes: 0 balanced, 1 not balanced, 3 cannot tell, 4 Kafka or the sink did not answer. Of
@@ -96,6 +104,7 @@ def command(
     \b
     Examples
       lossless audit orders
+      lossless audit orders --contents
       lossless audit orders --bucket 1m --html audit.html
       lossless audit --format json | jq .verdict
     """
@@ -136,6 +145,7 @@ def command(
                 client_settings={**client_settings, **pipeline.config},
                 bucket_s=bucket_s,
                 acknowledged_file=acknowledged_file,
+                contents=contents,
                 progress=progress(pipeline.name),
             )
 

@@ -15,8 +15,9 @@ Invariants
   grows again with other records. So a position carries the leader epoch in which the log held
   everything below it, and Kafka can tell whether that is still so (KIP-320).
 
-Format 1 had neither leader epochs nor the offsets of accepted losses, only their number. It is read
-as it is; the next commit writes format 2.
+Format 1 had neither leader epochs nor the offsets of accepted losses, only their number. Format 2
+did not say which rows carry a hash of their contents, and of which columns. Both are read as they
+are; the next commit writes format 3.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from typing import Any
 from lossless.errors import BadInput
 from lossless.tally import Tally as Tally
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -91,6 +92,7 @@ class Position:
     closed: bool = False  # the topic is gone or deselected, and the user accepted that
     # The epoch of a leader whose log held everything below next_offset; None: not known.
     leader_epoch: int | None = None
+    hashed_from: int | None = None  # rows from this offset on carry a hash of their contents
 
     @property
     def filtered(self) -> Tally:
@@ -108,8 +110,14 @@ class Position:
         return _row_tally(self.stored, self.rows, self.row_hash)
 
     def advanced(
-        self, next_offset: int, receipt: Receipt, *, leader_epoch: int | None = None
+        self,
+        next_offset: int,
+        receipt: Receipt,
+        *,
+        leader_epoch: int | None = None,
+        hashed: bool = False,
     ) -> Position:
+        """The position after one more batch. `hashed`: its rows carry a hash of their contents."""
         if next_offset < self.next_offset:
             raise ValueError(f"a ledger cannot go back from {self.next_offset} to {next_offset}")
         stored, rows = self.stored + receipt.stored, self.rows + receipt.rows
@@ -126,7 +134,13 @@ class Position:
             rows=rows,
             row_hash=row_hash,
             leader_epoch=self.leader_epoch if leader_epoch is None else leader_epoch,
+            hashed_from=self._hashed_from(hashed),
         )
+
+    def _hashed_from(self, hashed: bool) -> int | None:
+        if not hashed:
+            return None
+        return self.next_offset if self.hashed_from is None else self.hashed_from
 
     def given_up_to(self, next_offset: int) -> Position:
         """Everything up to `next_offset` is recorded as an accepted loss."""
@@ -149,19 +163,30 @@ class Ledger:
 
     sequence: int = 0
     positions: Mapping[SourcePartition, Position] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()  # every column that the hashes of rows' contents cover, in order
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "positions", MappingProxyType(dict(self.positions)))
 
-    def successor(self, changed: Mapping[SourcePartition, Position]) -> Ledger:
-        """The ledger after one more commit, which replaces the positions given."""
-        return Ledger(sequence=self.sequence + 1, positions={**self.positions, **changed})
+    def successor(
+        self, changed: Mapping[SourcePartition, Position], *, columns: Iterable[str] = ()
+    ) -> Ledger:
+        """The ledger after one more commit, which replaces the positions given.
+
+        `columns` are those that the hashes of the commit's rows cover.
+        """
+        return Ledger(
+            sequence=self.sequence + 1,
+            positions={**self.positions, **changed},
+            columns=tuple(sorted({*self.columns, *columns})),
+        )
 
     def to_json(self) -> str:
         return json.dumps(
             {
                 "format": FORMAT,
                 "sequence": self.sequence,
+                "columns": self.columns,
                 "partitions": [
                     _position_to_json(source, position)
                     for source, position in sorted(self.positions.items(), key=lambda item: item[0])
@@ -177,6 +202,7 @@ class Ledger:
         return cls(
             sequence=document["sequence"],
             positions=dict(_position_from_json(entry) for entry in document["partitions"]),
+            columns=tuple(document.get("columns", ())),
         )
 
 
@@ -272,6 +298,8 @@ def _position_to_json(source: SourcePartition, position: Position) -> dict[str, 
     }
     if position.row_hash is not None:
         document["row_hash"] = position.row_hash
+    if position.hashed_from is not None:
+        document["hashed_from"] = position.hashed_from
     if position.accepted_losses:
         document["accepted_losses"] = [[loss.first, loss.end] for loss in position.accepted_losses]
     if position.unplaced_losses:
@@ -294,4 +322,5 @@ def _position_from_json(entry: Mapping[str, Any]) -> tuple[SourcePartition, Posi
         unplaced_losses=entry.get("unplaced_losses", entry.get("lost", 0)),
         closed=entry["closed"],
         leader_epoch=entry.get("leader_epoch"),
+        hashed_from=entry.get("hashed_from"),
     )

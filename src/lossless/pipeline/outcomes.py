@@ -31,6 +31,9 @@ PROVENANCE = "_lossless"
 DEAD_LETTER = "_lossless_dead_letter"
 IS_DEAD = "_lossless_dead"
 
+# In stored rows only: what the row held when it was written (contents.py).
+CONTENT_HASH = "_lossless_content_hash"
+
 PROVENANCE_TYPE = T.StructType(
     [
         T.StructField("topic_id", T.StringType()),

@@ -211,6 +211,8 @@ class Runner:
                     self._watch(query, manager)
             finally:
                 self._end(query)
+            if not self._stop.is_set():
+                self._report_lag()  # what is left after the last commit
         finally:
             shutil.rmtree(self._checkpoint, ignore_errors=True)
 
@@ -308,7 +310,7 @@ class Runner:
         staged = self.batcher.stage(records, topics, ranges)
         staged_at = time.monotonic()
         self.crash_points.reached("after-staging")
-        successor = self._successor(ends, staged.receipts, epochs)
+        successor = self._successor(ends, staged, epochs)
         self._refuse_unread(starts, ends, staged.receipts)
         self._refuse_cut_back(
             {s: (end, epochs[s]) for s, end in ends.items()},
@@ -417,9 +419,10 @@ class Runner:
     def _successor(
         self,
         ends: Mapping[SourcePartition, int],
-        receipts: Mapping[tuple[str, int], Receipt],
+        staged: Staged,
         epochs: Mapping[SourcePartition, int | None],
     ) -> Ledger:
+        receipts = staged.receipts
         unplanned = set(receipts) - {(s.topic_id, s.partition) for s in ends}
         if unplanned:
             raise _foreign(f"of {', '.join(f'{t}-{p}' for t, p in sorted(unplanned, key=str))}")
@@ -434,8 +437,10 @@ class Runner:
                 )
             _refuse_foreign_rows(source, position.next_offset, end, receipt)
             if end != position.next_offset or source not in self._head.positions:
-                changed[source] = position.advanced(end, receipt, leader_epoch=epochs[source])
-        return self._head.successor(changed)
+                changed[source] = position.advanced(
+                    end, receipt, leader_epoch=epochs[source], hashed=bool(staged.columns)
+                )
+        return self._head.successor(changed, columns=staged.columns)
 
     def _check_dead_letters(self, successor: Ledger) -> None:
         limit = self.pipeline.dead_letters_max

@@ -21,7 +21,7 @@ from pyspark.sql import Row
 
 from lossless.errors import Fenced
 from lossless.pipeline.ledger import AcceptedLoss, Ledger, Position, Receipt
-from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD, PROVENANCE
+from lossless.pipeline.outcomes import CONTENT_HASH, DEAD_LETTER, IS_DEAD, PROVENANCE
 from lossless.pipeline.sinks.delta import DeltaSink
 from lossless.pipeline.sinks.interface import CommitUnknown, SinkUnavailable
 from lossless.tally import Tally
@@ -44,7 +44,7 @@ def test_rows_letters_and_ledger_become_visible_together(
     assert driver.contents == ([(0, 0), (0, 1), (1, 0)], [(0, 2)])
     assert DeltaSink(spark, "orders", path).ledger() == driver.head
     rows = driver.sink.rows()
-    assert rows.columns == ["amount", PROVENANCE]
+    assert rows.columns == ["amount", PROVENANCE, CONTENT_HASH]
     assert sorted(row["amount"] for row in rows.collect()) == [0, 0, 10]
     assert driver.sink.dead_letters().collect() == [
         Row(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lossless.errors import BadInput
-from lossless.pipeline.ledger import Ledger, Position, SourcePartition
+from lossless.pipeline.ledger import FORMAT, Ledger, Position, SourcePartition
 from lossless.pipeline.sinks.delta_ledger import (
     changed_versions,
     format_id,
@@ -32,6 +32,6 @@ def test_the_ledgers_of_other_pipelines_in_one_table_are_told_apart() -> None:
 
 
 def test_a_ledger_of_a_newer_format_is_refused() -> None:
-    versions = {**changed_versions("orders", Ledger(), ledger(3)), format_id("orders"): 3}
+    versions = {**changed_versions("orders", Ledger(), ledger(3)), format_id("orders"): FORMAT + 1}
     with pytest.raises(BadInput, match="upgrade this one"):
         ledger_from("orders", versions)

@@ -11,7 +11,13 @@ from pyspark.sql import types as T
 
 from lossless.errors import BadInput, Unavailable
 from lossless.pipeline.ledger import Ledger
-from lossless.pipeline.outcomes import DEAD_LETTER, DEAD_LETTER_TYPE, PROVENANCE, PROVENANCE_TYPE
+from lossless.pipeline.outcomes import (
+    CONTENT_HASH,
+    DEAD_LETTER,
+    DEAD_LETTER_TYPE,
+    PROVENANCE,
+    PROVENANCE_TYPE,
+)
 from lossless.pipeline.sinks import delta, delta_log
 from lossless.pipeline.sinks.delta import DeltaSink
 from lossless.pipeline.sinks.interface import SinkUnavailable
@@ -56,7 +62,7 @@ def test_columns_are_added_only_when_allowed(spark: SparkSession, driver: Driver
         ("", {"amount"}),
         ("'delta.dataSkippingNumIndexedCols' = '1'", {"amount"}),
         ("'delta.dataSkippingNumIndexedCols' = '2'", {"amount", PROVENANCE}),
-        ("'delta.dataSkippingNumIndexedCols' = '-1'", {"amount", PROVENANCE}),
+        ("'delta.dataSkippingNumIndexedCols' = '-1'", {"amount", PROVENANCE, CONTENT_HASH}),
         ("'delta.dataSkippingStatsColumns' = 'amount'", {"amount"}),
     ],
 )

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lossless.pipeline.ledger import Ledger, Position
-from lossless.pipeline.outcomes import DEAD_LETTER, DEAD_LETTER_TYPE, PROVENANCE
+from lossless.pipeline.outcomes import CONTENT_HASH, DEAD_LETTER, DEAD_LETTER_TYPE, PROVENANCE
 from lossless.pipeline.sinks.parquet import ParquetSink
 from lossless.tally import Tally
 from outcomes_from import outcomes_from
@@ -141,13 +141,13 @@ def test_the_plain_call_reads_the_rows_of_all_commits_and_nothing_else(
     sink.stage(outcomes(spark, [5], dead=[6]), may_expand=False)  # never committed
 
     rows = spark.read.parquet(str(path))
-    assert rows.columns == ["id", "name", PROVENANCE, "lossless_commit"]
+    assert rows.columns == ["id", "name", PROVENANCE, CONTENT_HASH, "lossless_commit"]
     assert sorted((r["id"], r["lossless_commit"]) for r in rows.collect()) == [
         (100, 1),
         (101, 1),
         (103, 2),
     ]
-    assert sink.rows().columns == ["id", "name", PROVENANCE]
+    assert sink.rows().columns == ["id", "name", PROVENANCE, CONTENT_HASH]
 
 
 def test_a_commit_that_only_moves_the_ledger_leaves_readers_as_they_were(

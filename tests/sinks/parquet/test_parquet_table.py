@@ -25,8 +25,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from lossless.errors import BadInput, Fenced, PromiseBroken
+from lossless.pipeline.contents import with_hash_column
 from lossless.pipeline.ledger import Ledger
-from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE, row_schema
+from lossless.pipeline.outcomes import CONTENT_HASH, PROVENANCE, PROVENANCE_TYPE, row_schema
 from lossless.pipeline.sinks import parquet
 from lossless.pipeline.sinks.folder import Folder, HadoopFolder, LocalFolder
 from lossless.pipeline.sinks.parquet import ParquetSink
@@ -145,7 +146,7 @@ def test_the_ledger_file_names_pipeline_schema_and_files(
     document = json.loads((published / "_ledger.json").read_text())
     assert document["format"] == 1
     assert document["pipeline"] == "orders"
-    assert T.StructType.fromJson(document["schema"]) == ROWS
+    assert T.StructType.fromJson(document["schema"]) == with_hash_column(ROWS)
     files = {file["name"]: file for file in document["files"]}
     on_disk = {str(f.relative_to(published)): f.stat().st_size for f in published.rglob("part-*")}
     assert {name: file["bytes"] for name, file in files.items()} == on_disk
@@ -182,7 +183,7 @@ def test_a_pipeline_starts_without_a_job_and_readers_get_the_schema(
     fresh.prepare(schema, add_columns=False)
     fresh.commit(Ledger(), Ledger().successor({}), None)
     assert jobs() == before
-    assert written == [schema]
+    assert written == [with_hash_column(schema)]
     shutil.copy(path / "_common_metadata", tmp_path / "summary.parquet")
     stored = spark.read.parquet(str(tmp_path / "summary.parquet"))
     assert stored.schema == schema
@@ -195,7 +196,7 @@ def test_readers_get_the_schema_of_the_driver_that_commits(
     other = T.StructType([T.StructField("price", T.DoubleType()), *ROWS.fields[1:]])
     another_driver.prepare(other, add_columns=False)
     deliver(sink, outcomes(spark, [0]), next_offset=1)
-    assert spark.read.parquet(str(path)).columns == [*ROWS.names, "lossless_commit"]
+    assert spark.read.parquet(str(path)).columns == [*ROWS.names, CONTENT_HASH, "lossless_commit"]
 
 
 def test_a_table_grows_by_columns_that_old_rows_do_not_have(

@@ -31,6 +31,7 @@ from lossless.pipeline.audit.balance import (
     logged_by_bucket,
     tally_of,
 )
+from lossless.pipeline.audit.contents import NOT_COMPARED, compare_contents
 from lossless.pipeline.audit.differences import (
     DIFFERENCES_MAX,
     DifferenceSearch,
@@ -96,6 +97,8 @@ class Audited(Protocol):
 
     def rows(self) -> DataFrame: ...
 
+    def contents(self, covered: Sequence[str]) -> DataFrame: ...
+
     def dead_letters(self) -> DataFrame: ...
 
 
@@ -123,9 +126,13 @@ def audit(
     client_settings: Mapping[str, str],
     bucket_s: int | None = None,
     acknowledged_file: Path | None = None,
+    contents: bool = False,
     progress: Progress | None = None,
 ) -> AuditReport:
-    """Topics against table. A finding is in the report; what prevents an answer is raised."""
+    """Topics against table. A finding is in the report; what prevents an answer is raised.
+
+    `contents`: also compare what rows hold with the hashes that they were written with.
+    """
     records = read_acknowledged_file(acknowledged_file) if acknowledged_file else None
     log = AuditedLog(
         client_settings,
@@ -142,7 +149,7 @@ def audit(
             sink=sink,
             log=log,
             say=progress or (lambda _: None),
-        ).run(records, bucket_s)
+        ).run(records, bucket_s, contents=contents)
     finally:
         log.close()
 
@@ -156,7 +163,11 @@ class _Audit:
     say: Progress
 
     def run(
-        self, records: Sequence[AcknowledgedRecord] | None, bucket_s: int | None
+        self,
+        records: Sequence[AcknowledgedRecord] | None,
+        bucket_s: int | None,
+        *,
+        contents: bool,
     ) -> AuditReport:
         started_ms = int(time.time() * 1000)
         self.say("reading the ledger")
@@ -250,6 +261,21 @@ class _Audit:
         }
         unknown = unknown_sources(rows, letters, strangers) if strangers else []
         notes = [note for note in (bucket_note, *skipped_reports, *acknowledged.notes) if note]
+        if not contents:
+            notes.append(NOT_COMPARED)
+        elif ledger is not None:
+            self.say("comparing the contents of rows")
+            compared = compare_contents(
+                self.sink.contents(after.columns if after else ()), positions
+            )
+            notes += compared.notes
+            cut |= compared.cut
+            partitions = [
+                _with_findings(
+                    p, compared.findings.get(p.examination.evidence.source, ()), bucket_ms
+                )
+                for p in partitions
+            ]
         if newer:
             notes.append(f"{newer} rows came from partitions that the ledger met during the audit")
         never_ran = (
@@ -392,6 +418,13 @@ class _Audit:
             notes=all_notes,
             undecided=undecided,
         )
+
+
+def _with_findings(
+    partition: AuditedPartition, findings: Sequence[Finding], bucket_ms: int
+) -> AuditedPartition:
+    added = [in_bucket(finding, bucket_ms) for finding in findings]
+    return replace(partition, findings=[*partition.findings, *added])
 
 
 def _start(

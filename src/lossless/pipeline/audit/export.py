@@ -14,7 +14,8 @@ pipeline that could not be audited, and an audit
     notes, undecided                              sentences
 
 A line: start_ms (null: not known), acknowledged (null: not reported), logged, stored, filtered,
-dead, in_flight, explained, missing, lost_before_log, lost, duplicated, unexpected, balanced.
+dead, in_flight, explained, missing, lost_before_log, lost, duplicated, unexpected, altered,
+balanced.
 A finding: kind, topic, topic_id, partition, offset, last_offset, records, key (text, or 0x…),
 timestamp_ms, bucket_ms, candidates (`records` of these offsets, when it cannot be told which),
 detail.

@@ -39,7 +39,10 @@ _PARTS: Sequence[tuple[str, str, Callable[[Bucket], int]]] = (
     ("flight", "in flight", lambda b: b.in_flight),
     ("lost", "lost", lambda b: b.lost),
 )
-_GAP = (*_PARTS[1:], ("duplicated", "duplicated", lambda b: b.duplicated + b.unexpected))
+_GAP = (
+    *_PARTS[1:],
+    ("duplicated", "duplicated", lambda b: b.duplicated + b.unexpected + b.altered),
+)
 
 
 def to_html(reports: Sequence[AuditReport]) -> str:
@@ -209,6 +212,7 @@ def _finding_row(finding: Finding) -> str:
 def _partition_table(report: AuditReport) -> str:
     heads = ["begins at", "read up to", "log from", "log to", "logged", "stored", "filtered"]
     heads += ["dead", "in flight", "explained", lost_word(report), "duplicated", "unexpected"]
+    heads += ["altered"]
     head = "".join(f'<th class="n">{name}</th>' for name in heads)
     rows = "".join(_partition_row(partition) for partition in report.partitions)
     return (
@@ -239,7 +243,7 @@ def _count_cells(bucket: Bucket) -> list[str]:
         bucket.in_flight,
         bucket.explained,
     )
-    unwanted = (bucket.lost, bucket.duplicated, bucket.unexpected)
+    unwanted = (bucket.lost, bucket.duplicated, bucket.unexpected, bucket.altered)
     return [
         *(f'<td class="n">{count:,}</td>' for count in expected),
         *(f'<td class="n{" what" if count else ""}">{count:,}</td>' for count in unwanted),
@@ -252,7 +256,7 @@ def _mark(balanced: bool) -> str:
 
 def _balance_table(report: AuditReport) -> str:
     heads = ["acknowledged", "logged", "stored", "filtered", "dead", "in flight", "explained"]
-    heads += [lost_word(report), "duplicated", "unexpected"]
+    heads += [lost_word(report), "duplicated", "unexpected", "altered"]
     head = "".join(f'<th class="n">{name}</th>' for name in heads)
     lines = coalesce(report.buckets, BARS_MAX)
     rows = "".join(_balance_row(report, b, bucket_label(b, report.bucket_ms)) for b in lines)

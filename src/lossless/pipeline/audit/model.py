@@ -121,6 +121,7 @@ class FindingKind(StrEnum):
     ROWS_MISSING = "fewer rows than the record became"
     ROWS_DUPLICATED = "more rows than the record became"
     REPLACED = "replaced in the log after it was read"
+    ALTERED = "altered since it was stored"
     OTHER_TIMESTAMP = "stored with another timestamp than the log's"
     UNKNOWN_SOURCE = "stored from a partition that the ledger does not know"
     LEDGER = "the ledger does not agree"
@@ -187,6 +188,7 @@ class Bucket:
     lost_before_log: int = 0  # acknowledged, but not in the log
     duplicated: int = 0  # copies too many
     unexpected: int = 0  # rows that should not be there
+    altered: int = 0  # rows that do not hold any more what was written (--contents)
     balanced: bool = True
 
     @property

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
+from lossless.pipeline.contents import doubtful_rows
 from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE
 
 if TYPE_CHECKING:
@@ -34,6 +36,9 @@ class PlainTable:
 
     def rows(self) -> DataFrame:
         return self._rows
+
+    def contents(self, covered: Sequence[str]) -> DataFrame:
+        return doubtful_rows(self._rows, covered)
 
     def dead_letters(self) -> DataFrame:
         schema = T.StructType([T.StructField(PROVENANCE, PROVENANCE_TYPE)])

@@ -134,6 +134,7 @@ def _line(
         + counted.duplicated_letters[start]
         + counted.duplicated_in_log[start],
         unexpected=counted.unexpected[start],
+        altered=counted.altered[start],
         balanced=start not in counted.starts(),
     )
 
@@ -155,6 +156,7 @@ class _FindingCounts:
         self.duplicated_letters: Counter[BucketStart] = Counter()
         self.duplicated_in_log: Counter[BucketStart] = Counter()
         self.unexpected: Counter[BucketStart] = Counter()
+        self.altered: Counter[BucketStart] = Counter()
         self.unexpected_settled: Counter[BucketStart] = Counter()
         self._starts: set[BucketStart] = set()
         for finding in findings:
@@ -164,6 +166,8 @@ class _FindingCounts:
                 self.missing[start] += finding.records
             elif finding.kind is FindingKind.DELETED_UNREAD:
                 self.lost_before_log[start] += finding.records
+            elif finding.kind is FindingKind.ALTERED:
+                self.altered[start] += finding.records
             elif finding.kind is FindingKind.DUPLICATED_IN_LOG:
                 self.duplicated_in_log[start] += finding.records
             elif finding.kind in LETTER_KINDS:

@@ -93,6 +93,7 @@ def _columns(report: AuditReport) -> dict[str, Callable[[Bucket], str]]:
         (lost_word(report), True, lambda line: _bad(line.lost)),
         ("duplicated", True, lambda line: _bad(line.duplicated)),
         ("unexpected", total.unexpected > 0, lambda line: _bad(line.unexpected)),
+        ("altered", total.altered > 0, lambda line: _bad(line.altered)),
         ("", True, lambda line: "[green]✓[/]" if line.balanced else "[bold red]✗[/]"),
     ]
     return {header: cell for header, is_shown, cell in candidates if is_shown}

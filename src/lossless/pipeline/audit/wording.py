@@ -29,6 +29,8 @@ def conclusion(report: AuditReport) -> str:
             parts.append(f"{count} {word}")
     parts.append(f"{total.lost} {lost_word(report)}")
     parts.append(f"{total.duplicated} duplicated")
+    if total.altered:
+        parts.append(f"{total.altered} altered")
     if total.unexpected:
         parts.append(f"{total.unexpected} that should not be there")
     return ", ".join(parts)

@@ -33,8 +33,9 @@ from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 
 from lossless.errors import BadInput, Fenced, PromiseBroken
+from lossless.pipeline.contents import doubtful_rows, hashed, hashed_columns, with_hash_column
 from lossless.pipeline.ledger import Ledger, LedgerEntry
-from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD, receipts, row_schema
+from lossless.pipeline.outcomes import CONTENT_HASH, DEAD_LETTER, IS_DEAD, receipts, row_schema
 from lossless.pipeline.sinks import delta_ledger, delta_schema
 from lossless.pipeline.sinks.delta_coordination import require_coordination
 from lossless.pipeline.sinks.delta_errors import (
@@ -71,6 +72,7 @@ from lossless.pipeline.sinks.interface import (
     SchemaDifference,
     SinkUnavailable,
     Staged,
+    allow_columns,
 )
 
 if TYPE_CHECKING:
@@ -166,9 +168,10 @@ class DeltaSink:
         return delta_schema.difference(snapshot.metadata.schema, rows)
 
     def prepare(self, rows: StructType, *, add_columns: bool) -> None:
-        reserved = {STAGE, DEAD_LETTER} & {name.lower() for name in rows.fieldNames()}
+        reserved = {STAGE, DEAD_LETTER, CONTENT_HASH} & {n.lower() for n in rows.fieldNames()}
         if reserved:
             raise BadInput(f"a column cannot be called {', '.join(sorted(reserved))}")
+        rows = with_hash_column(rows)
         with self._preparing():
             if not self._coordinated:
                 require_coordination(self._delta, self.describe())
@@ -193,10 +196,12 @@ class DeltaSink:
                     + "; ".join(difference.incompatible),
                     hint="change the schema or the transform, or write to another table",
                 )
-            if difference.added and not add_columns:
+            # A table that an earlier release has made has no column for hashes.
+            wanting = [one for one in difference.added if one.split()[0] != CONTENT_HASH]
+            if wanting and not add_columns:
                 raise BadInput(
-                    f"the {self.describe()} has no column {', '.join(difference.added)}",
-                    hint="allow the pipeline to add columns, or add them yourself",
+                    f"the {self.describe()} has no column {', '.join(wanting)}",
+                    hint=f"{allow_columns(self._pipeline)}, or add them yourself",
                 )
             if difference.added:
                 self._create_or_grow(rows)
@@ -212,7 +217,7 @@ class DeltaSink:
             if not self._delta.snapshot().exists:
                 raise SinkUnavailable(f"the {self.describe()} is gone")
             metadata = self._delta.begin().metadata
-            scratch = area.write(self._as_the_table_spells(outcomes, metadata))
+            scratch = area.write(self._as_the_table_spells(hashed(outcomes), metadata))
             written = scratch.read_back.withColumn(IS_DEAD, area.is_letter())
             # The letters are few: one task, which leaves the other cores to the count.
             with ThreadPoolExecutor(max_workers=1) as beside:
@@ -230,6 +235,7 @@ class DeltaSink:
         require_as_written(letters.files if letters else (), dead, "copies of dead letters")
         return Staged(
             receipts=counted,
+            columns=hashed_columns(outcomes.schema),
             handle=StagedFiles(
                 sequence=self._sequence + 1,
                 metadata=metadata,
@@ -261,6 +267,9 @@ class DeltaSink:
         if not self._delta.snapshot().exists:
             raise BadInput(f"there is no Delta table at {self._shown_path} yet")
         return self._delta.load()
+
+    def contents(self, covered: Sequence[str]) -> DataFrame:
+        return doubtful_rows(self.rows(), covered)
 
     def dead_letters(self) -> DataFrame:
         return self._letters.visible(self._named_in(self._delta.snapshot()))

@@ -7,12 +7,13 @@ log clean-up, and a transaction that read one conflicts with whoever changes it.
     lossless/<pipeline>/sequence
     lossless/<pipeline>/after_version                 the version that the last commit was based on
     lossless/<pipeline>/dead_sequence, /dead_token    the last commit that had dead letters
+    lossless/<pipeline>/column/<column>               1: hashes of contents cover the column
     lossless/<pipeline>/<topic>:<topic id>:<partition>/<field>
 
-The pipeline's name is percent-encoded, so that it cannot contain a slash. A field that is absent is
-zero; a commit writes only the fields that it changes. An accepted loss is a field of its own, whose
-name holds the first offset and whose value is the one after the last: versions cannot be removed,
-but losses are only ever added or extended.
+Names of pipelines and columns are percent-encoded, so that they cannot contain a slash. A field
+that is absent is zero; a commit writes only the fields that it changes. An accepted loss is a field
+of its own, whose name holds the first offset and whose value is the one after the last: versions
+cannot be removed, but losses are only ever added or extended.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from lossless.tally import HASH_MODULUS, Tally
 
 ROOT = "lossless/"
 LOST_FROM = "lost_from_"
-NO_LEADER_EPOCH = -1
+NOT_KNOWN = -1
+COLUMN = "column/"
 
 
 def prefix(pipeline: str) -> str:
@@ -79,8 +81,12 @@ def ledger_from(pipeline: str, versions: Mapping[str, int]) -> Ledger:
     """The ledger in a snapshot's transaction versions; others' versions are left alone."""
     check_format(versions.get(format_id(pipeline), 1))
     fields: dict[SourcePartition, dict[str, int]] = {}
+    columns = []
     start = prefix(pipeline)
     for name, version in versions.items():
+        if name.startswith(start + COLUMN):
+            columns.append(unquote(name.removeprefix(start + COLUMN)))
+            continue
         source, slash, field = name.removeprefix(start).rpartition("/")
         if name.startswith(start) and slash:
             topic, topic_id, partition = source.split(":")
@@ -89,6 +95,7 @@ def ledger_from(pipeline: str, versions: Mapping[str, int]) -> Ledger:
     return Ledger(
         sequence=versions.get(sequence_id(pipeline), 0),
         positions={source: _position(found) for source, found in fields.items()},
+        columns=tuple(sorted(columns)),
     )
 
 
@@ -101,6 +108,8 @@ def other_ledgers(pipeline: str, versions: Mapping[str, int]) -> list[Ledger]:
 def changed_versions(pipeline: str, expected: Ledger, successor: Ledger) -> dict[str, int]:
     """The transaction versions that lead from one ledger to the next."""
     versions = {format_id(pipeline): FORMAT, sequence_id(pipeline): successor.sequence}
+    for column in {*successor.columns} - {*expected.columns}:
+        versions[f"{prefix(pipeline)}{COLUMN}{quote(column, safe='')}"] = 1
     for source, position in successor.positions.items():
         before = _fields(expected.positions[source]) if source in expected.positions else {}
         for field, value in _fields(position).items():
@@ -147,9 +156,8 @@ def _fields(position: Position) -> dict[str, int]:
         "rows": position.rows,
         "lost": position.unplaced_losses,
         "closed": int(position.closed),
-        "leader_epoch": (
-            NO_LEADER_EPOCH if position.leader_epoch is None else position.leader_epoch
-        ),
+        "leader_epoch": NOT_KNOWN if position.leader_epoch is None else position.leader_epoch,
+        "hashed_from": NOT_KNOWN if position.hashed_from is None else position.hashed_from,
         **{f"{LOST_FROM}{loss.first}": loss.end for loss in position.accepted_losses},
     }
     if position.row_hash is not None:
@@ -161,7 +169,10 @@ def _position(fields: Mapping[str, int]) -> Position:
     def tally(kind: str) -> Tally:
         return Tally(fields.get(f"{kind}_count", 0), fields.get(f"{kind}_hash", 0) % HASH_MODULUS)
 
-    leader_epoch = fields.get("leader_epoch", NO_LEADER_EPOCH)
+    def known(field: str) -> int | None:
+        found = fields.get(field, NOT_KNOWN)
+        return None if found == NOT_KNOWN else found
+
     return Position(
         start_offset=fields["start_offset"],
         next_offset=fields["next_offset"],
@@ -179,7 +190,8 @@ def _position(fields: Mapping[str, int]) -> Position:
         ),
         unplaced_losses=fields.get("lost", 0),
         closed=bool(fields.get("closed", 0)),
-        leader_epoch=None if leader_epoch == NO_LEADER_EPOCH else leader_epoch,
+        leader_epoch=known("leader_epoch"),
+        hashed_from=known("hashed_from"),
     )
 
 

@@ -36,12 +36,19 @@ class SinkUnavailable(Unavailable):
     """The sink cannot be reached or written now; trying again later can help."""
 
 
+def allow_columns(pipeline: str) -> str:
+    """How a user lets a pipeline add the columns that its table lacks."""
+    return f"to have them added: add_columns = true in [pipelines.{pipeline}]"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
     """What a batch wrote that no reader sees yet."""
 
     # By (topic id, partition). `read` is left at zero by a sink: only the runner knows it.
     receipts: Mapping[tuple[str, int], Receipt]
+    # The columns that the hashes of the rows' contents cover; none: the rows carry no hash.
+    columns: Sequence[str] = ()
     # What the sink needs to commit it: files, a token, a batch and attempt number.
     handle: Any = None
 
@@ -91,6 +98,12 @@ class Sink(Protocol):
 
     def rows(self) -> DataFrame:
         """The stored rows, for the audit; carries PROVENANCE."""
+
+    def contents(self, covered: Sequence[str]) -> DataFrame:
+        """The rows whose contents are not shown to be as written; see contents.py.
+
+        `covered` are the columns that the hashes cover, by the ledger.
+        """
 
     def dead_letters(self) -> DataFrame:
         """The committed dead letters: PROVENANCE, key, value, record_headers, headers."""

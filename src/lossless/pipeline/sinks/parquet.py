@@ -41,6 +41,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lossless.errors import BadInput, Fenced
+from lossless.pipeline.contents import doubtful_rows, hashed, hashed_columns, with_hash_column
 from lossless.pipeline.ledger import Ledger, LedgerEntry
 from lossless.pipeline.outcomes import (
     DEAD_LETTER,
@@ -57,6 +58,7 @@ from lossless.pipeline.sinks.interface import (
     SchemaDifference,
     SinkUnavailable,
     Staged,
+    allow_columns,
 )
 from lossless.pipeline.sinks.parquet_log import (
     COMMIT_COLUMN,
@@ -131,6 +133,7 @@ class ParquetSink:
         with self._reporting("prepare"):
             self._log.refuse_foreign_entries()
             difference = self.schema_difference(rows)
+            rows = with_hash_column(rows)
             if difference.incompatible:
                 raise BadInput(
                     f"the rows do not fit the {self.describe()}: "
@@ -141,7 +144,7 @@ class ParquetSink:
                 raise BadInput(
                     f"the rows have columns that the {self.describe()} have not: "
                     + ", ".join(difference.added),
-                    hint="allow new columns in the pipeline's sink, or drop them in the transform",
+                    hint=f"{allow_columns(self._pipeline)}, or drop them in the transform",
                 )
             self._folder.make(WORK)
             self._staging.check_that_executors_share_the_path()
@@ -153,10 +156,13 @@ class ParquetSink:
                     self._staging.write_summary(self._prepared)
 
     def stage(self, outcomes: DataFrame, *, may_expand: bool) -> Staged:
+        columns = hashed_columns(outcomes.schema)
+        outcomes = hashed(outcomes)
         with self._reporting("write"):
             attempt = self._staging.begin(row_schema(outcomes.schema))
             try:
-                return self._stage(outcomes, attempt, may_expand=may_expand)
+                staged = self._stage(outcomes, attempt, may_expand=may_expand)
+                return replace(staged, columns=columns)
             except BaseException as error:
                 # A sweep makes everything fail that comes after it, in many words.
                 swept = isinstance(error, Exception) and self._staging.is_swept(attempt)
@@ -191,6 +197,9 @@ class ParquetSink:
                 schema = T.StructType([T.StructField(PROVENANCE, PROVENANCE_TYPE)])
                 return self._spark.createDataFrame([], self._prepared or schema)
             return self._reader(newest.schema).parquet(self._folder.uri()).drop(COMMIT_COLUMN)
+
+    def contents(self, covered: Sequence[str]) -> DataFrame:
+        return doubtful_rows(self.rows(), covered)
 
     def dead_letters(self) -> DataFrame:
         with self._reporting("read"):

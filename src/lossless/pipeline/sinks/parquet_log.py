@@ -10,13 +10,13 @@ from pyspark.sql import types as T
 
 from lossless.errors import BadInput, PromiseBroken
 from lossless.pipeline.ledger import Ledger, LedgerEntry
-from lossless.pipeline.outcomes import IS_DEAD
+from lossless.pipeline.outcomes import CONTENT_HASH, IS_DEAD
 from lossless.pipeline.sinks.folder import Folder, is_visible
 from lossless.pipeline.sinks.interface import SchemaDifference
 
 FORMAT = 1
 COMMIT_COLUMN = "lossless_commit"
-RESERVED_COLUMNS = (COMMIT_COLUMN, IS_DEAD)
+RESERVED_COLUMNS = (COMMIT_COLUMN, IS_DEAD, CONTENT_HASH)
 LEDGER_FILE = "_ledger.json"
 
 

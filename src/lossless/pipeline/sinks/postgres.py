@@ -27,8 +27,10 @@ from weakref import WeakSet, finalize
 from pyspark.sql import functions as F
 
 from lossless.errors import BadInput, Fenced, LosslessError, PromiseBroken, Unavailable
+from lossless.pipeline.contents import hashed_columns
 from lossless.pipeline.ledger import Ledger, LedgerEntry, Receipt
 from lossless.pipeline.outcomes import (
+    CONTENT_HASH,
     DEAD_LETTER_TYPE,
     PROVENANCE,
     PROVENANCE_TYPE,
@@ -39,6 +41,7 @@ from lossless.pipeline.sinks.interface import (
     SchemaDifference,
     SinkUnavailable,
     Staged,
+    allow_columns,
 )
 from lossless.pipeline.sinks.postgres_connection import (
     TableName,
@@ -53,11 +56,14 @@ from lossless.pipeline.sinks.postgres_connection import (
     set_timeouts,
     sql,
 )
+from lossless.pipeline.sinks.postgres_contents import can_hash
 from lossless.pipeline.sinks.postgres_expansion import settle
 from lossless.pipeline.sinks.postgres_scan import (
     Snapshot,
+    content_statements,
     letter_statements,
     provenance_statements,
+    scan_contents,
     scan_letters,
     scan_provenance,
 )
@@ -218,12 +224,18 @@ class PostgresSink:
                 f"the rows of {self._pipeline} do not fit {self.describe()}:\n  "
                 + "\n  ".join(problems),
                 hint="change the transform or the table"
-                + ("" if allowed else "; missing columns can be added if the contract allows it"),
+                + (f"; {allow_columns(self._pipeline)}" if found.added and not allowed else ""),
             )
         if present:
             known = {column.name for column in present}
-            needed = new_columns(rows).items()
-            add_columns(connection, table, {name: t for name, t in needed if name not in known})
+            needed = new_columns(rows)
+            hash_type = needed.pop(CONTENT_HASH)
+            lacking = {name: kind for name, kind in needed.items() if name not in known}
+            add_columns(connection, table, lacking)
+            if CONTENT_HASH not in known:
+                # A user that may insert rows and not alter the table goes without hashes.
+                with suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
+                    add_columns(connection, table, {CONTENT_HASH: hash_type})
 
     # --- a batch
 
@@ -243,7 +255,14 @@ class PostgresSink:
                     hint="start the pipeline again",
                 )
             own = staged_columns(rows, present)
-            tables = StagingTables.fresh(table, self._pipeline, own, with_hash=may_expand)
+            hashes_contents = can_hash(connection, present)
+            tables = StagingTables.fresh(
+                table,
+                self._pipeline,
+                own,
+                with_hash=may_expand,
+                hashes_contents=hashes_contents,
+            )
             self._staged.add(tables)
             tables.create(connection, self._pipeline)
         rows_copy, dead_copy = tables.copies()
@@ -266,6 +285,7 @@ class PostgresSink:
         receipts = self._expanded(tables, attempts, parts) if may_expand else _receipts(parts)
         return Staged(
             receipts=receipts,
+            columns=hashed_columns(rows) if hashes_contents else (),
             handle=StagedBatch(
                 tables=tables,
                 attempts=attempts,
@@ -388,15 +408,26 @@ class PostgresSink:
     def rows(self) -> DataFrame:
         """PROVENANCE alone: the rows of a table can be wide, and the audit needs no more.
 
-        Rows without provenance were there before the pipeline, and are not its business; rows of
-        another pipeline into the same table are told apart by their topic. Readable until `rows`
-        is called again, or `close`: the snapshot that it reads ends then.
+        Rows of another pipeline into the same table are told apart by their topic. Readable until
+        `rows` is called again, or `close`: the snapshot that it reads ends then.
         """
         with self._connected("reading the stored rows") as (connection, table):
             statements = provenance_statements(connection, table.identifier)
             snapshot = self._snapshot("rows")
         frame = scan_provenance(self._spark, self._dsn, snapshot, statements)
         return frame.select(F.struct(*PROVENANCE_TYPE.names).alias(PROVENANCE))
+
+    def contents(self, covered: Sequence[str]) -> DataFrame:
+        """The server hashes every row again; only those that differ leave it. Readable until
+        `contents` is called again, or `close`."""
+        with self._connected("reading the contents of rows") as (connection, table):
+            present = columns(connection, table)
+            types = {column.name: column.type for column in present if column.name in covered}
+            statements = content_statements(
+                connection, table.identifier, types if can_hash(connection, present) else None
+            )
+            snapshot = self._snapshot("contents")
+        return scan_contents(self._spark, self._dsn, snapshot, statements)
 
     def dead_letters(self) -> DataFrame:
         """The pipeline's own; readable until `dead_letters` is called again, or `close`."""
@@ -420,7 +451,7 @@ class PostgresSink:
         """Ends the snapshots that DataFrames of `rows` and `dead_letters` read."""
         _close(self._snapshots)
 
-    def _snapshot(self, what: Literal["rows", "dead letters"]) -> Snapshot:
+    def _snapshot(self, what: Literal["rows", "contents", "dead letters"]) -> Snapshot:
         if earlier := self._snapshots.pop(what, None):
             earlier.close()
         self._snapshots[what] = Snapshot.take(self._dsn)

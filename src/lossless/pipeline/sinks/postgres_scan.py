@@ -7,14 +7,17 @@ one value for thousands of rows, because a message per row costs more than the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from lossless.pipeline.contents import IS_ALTERED
+from lossless.pipeline.outcomes import CONTENT_HASH
 from lossless.pipeline.sinks.postgres_connection import connect, failing_as_task, psycopg, sql
+from lossless.pipeline.sinks.postgres_contents import content_hash
 from lossless.pipeline.sinks.postgres_types import PROVENANCE_COLUMNS
 
 if TYPE_CHECKING:
@@ -22,14 +25,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PROVENANCE_SCHEMA = "topic_id string, partition int, offset long, timestamp timestamp"
+CONTENT_SCHEMA = f"{PROVENANCE_SCHEMA}, {IS_ALTERED} boolean"
 LETTER_SCHEMA = (
     f"{PROVENANCE_SCHEMA}, key binary, value binary, record_headers string, headers string"
 )
 # How many pages a range has: of provenance some megabytes, of dead letters what their values weigh.
 PROVENANCE_PAGES = 4096
 LETTER_PAGES = 64
+ROWS_PER_BATCH = 10_000
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01, where its timestamps count from
+_NO_OFFSET = np.iinfo(np.int64).min  # in place of a null
 _INFINITE_US = (np.iinfo(np.int64).min, np.iinfo(np.int64).max)
 _TIMESTAMP = pa.timestamp("us", "UTC")
 
@@ -46,11 +52,15 @@ WHERE c.relkind = 'r'
 _PROVENANCE = """
 SELECT {topic_id}, {partition},
        string_agg(
-           int8send({offset})
+           int8send(coalesce({offset}, {no_offset}))
                || coalesce(timestamptz_send({timestamp}), timestamptz_send('-infinity')),
            ''
        )
-FROM ONLY {table} WHERE {topic_id} IS NOT NULL AND {range} GROUP BY 1, 2
+FROM ONLY {table} WHERE {range} GROUP BY 1, 2
+"""
+_CONTENTS = """
+SELECT {topic_id}, {partition}, {offset}, timestamptz_send({timestamp}), {is_altered}
+FROM ONLY {table} WHERE {topic_id} IS NOT NULL AND {doubtful} AND {range}
 """
 _LETTERS = """
 SELECT {topic_id}, {partition}, {offset}, timestamptz_send({timestamp}),
@@ -90,7 +100,20 @@ class ScanTask:
 
 
 def provenance_statements(connection: Connection[Any], table: sql.Identifier) -> list[str]:
-    return _ranges(connection, table, _PROVENANCE, PROVENANCE_PAGES)
+    no_offset = sql.Literal(_NO_OFFSET)
+    return _ranges(connection, table, _PROVENANCE, PROVENANCE_PAGES, no_offset=no_offset)
+
+
+def content_statements(
+    connection: Connection[Any], table: sql.Identifier, covered: Mapping[str, str] | None
+) -> list[str]:
+    """`covered` gives the types of the columns that hashes cover; None: there are no hashes."""
+    parts: dict[str, sql.Composable] = {"is_altered": sql.SQL("false"), "doubtful": sql.SQL("true")}
+    if covered is not None:
+        column = sql.Identifier(CONTENT_HASH)
+        differs = sql.SQL("{} IS DISTINCT FROM {}").format(column, content_hash(covered, {}))
+        parts = {"is_altered": sql.SQL("{} IS NOT NULL").format(column), "doubtful": differs}
+    return _ranges(connection, table, _CONTENTS, PROVENANCE_PAGES, **parts)
 
 
 def letter_statements(
@@ -102,11 +125,21 @@ def letter_statements(
 def scan_provenance(
     spark: SparkSession, dsn: str, snapshot: Snapshot, statements: Sequence[str]
 ) -> DataFrame:
-    """topic_id, partition, offset and timestamp of every row that has provenance."""
+    """topic_id, partition, offset and timestamp of every row; null where it has none."""
     task = ScanTask(
         dsn=dsn, snapshot=snapshot.name, statements=statements, convert=_provenance_batches
     )
     return _scan(spark, task, PROVENANCE_SCHEMA)
+
+
+def scan_contents(
+    spark: SparkSession, dsn: str, snapshot: Snapshot, statements: Sequence[str]
+) -> DataFrame:
+    """Provenance of the rows that do not match their hash, or have none."""
+    task = ScanTask(
+        dsn=dsn, snapshot=snapshot.name, statements=statements, convert=_content_batches
+    )
+    return _scan(spark, task, CONTENT_SCHEMA)
 
 
 def scan_letters(
@@ -184,10 +217,25 @@ def _provenance_batches(cursor: Cursor[Any]) -> Iterator[pa.RecordBatch]:
             [
                 pa.repeat(pa.scalar(topic_id, pa.string()), count),
                 pa.repeat(pa.scalar(partition, pa.int32()), count),
-                pa.array(numbers[:, 0]),
+                pa.array(numbers[:, 0], mask=numbers[:, 0] == _NO_OFFSET),
                 _timestamps(numbers[:, 1]),
             ],
             names=["topic_id", "partition", "offset", "timestamp"],
+        )
+
+
+def _content_batches(cursor: Cursor[Any]) -> Iterator[pa.RecordBatch]:
+    while rows := cursor.fetchmany(ROWS_PER_BATCH):
+        topic_ids, partitions, offsets, sent, altered = zip(*rows, strict=True)
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array(topic_ids, pa.string()),
+                pa.array(partitions, pa.int32()),
+                pa.array(offsets, pa.int64()),
+                _timestamps(_microseconds(sent)),
+                pa.array(altered, pa.bool_()),
+            ],
+            names=["topic_id", "partition", "offset", "timestamp", IS_ALTERED],
         )
 
 
@@ -198,13 +246,12 @@ def _letter_batches(cursor: Cursor[Any]) -> Iterator[pa.RecordBatch]:
     topic_ids, partitions, offsets, sent, keys, values, record_headers, headers = zip(
         *rows, strict=True
     )
-    times = [_INFINITE_US[0] if at is None else int.from_bytes(at, signed=True) for at in sent]
     yield pa.RecordBatch.from_arrays(
         [
             pa.array(topic_ids, pa.string()),
             pa.array(partitions, pa.int32()),
             pa.array(offsets, pa.int64()),
-            _timestamps(np.array(times, dtype="i8")),
+            _timestamps(_microseconds(sent)),
             pa.array(keys, pa.binary()),
             pa.array(values, pa.binary()),
             pa.array(record_headers, pa.string()),
@@ -212,6 +259,11 @@ def _letter_batches(cursor: Cursor[Any]) -> Iterator[pa.RecordBatch]:
         ],
         names=[name.split()[0] for name in LETTER_SCHEMA.split(", ")],
     )
+
+
+def _microseconds(sent: Iterable[bytes | None]) -> np.ndarray[Any, Any]:
+    times = [_INFINITE_US[0] if at is None else int.from_bytes(at, signed=True) for at in sent]
+    return np.array(times, dtype="i8")
 
 
 def _timestamps(sent: np.ndarray[Any, Any]) -> pa.Array:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lossless.errors import BadInput
+from lossless.pipeline.outcomes import CONTENT_HASH
 from lossless.pipeline.sinks.postgres_connection import TableName, psycopg, sql
+from lossless.pipeline.sinks.postgres_contents import content_hash
 from lossless.pipeline.sinks.postgres_staging import ATTEMPT, HASH, LETTER_COLUMNS
 from lossless.pipeline.sinks.postgres_types import PROVENANCE_COLUMNS, StagedColumn, TableColumn
 
@@ -142,16 +144,24 @@ class StagingTables:
     prefix: str
     own_columns: Sequence[StagedColumn]
     with_hash: bool
+    hashes_contents: bool  # the table has a column for them
 
     @classmethod
     def fresh(
-        cls, table: TableName, pipeline: str, own: Sequence[StagedColumn], *, with_hash: bool
+        cls,
+        table: TableName,
+        pipeline: str,
+        own: Sequence[StagedColumn],
+        *,
+        with_hash: bool,
+        hashes_contents: bool,
     ) -> StagingTables:
         return cls(
             table=table,
             prefix=f"{staging_prefix(pipeline)}{secrets.token_hex(8)}",
             own_columns=own,
             with_hash=with_hash,
+            hashes_contents=hashes_contents,
         )
 
     @property
@@ -190,22 +200,28 @@ class StagingTables:
 
     def insert(self, connection: Connection[Any], attempts: Sequence[int]) -> tuple[int, int]:
         """Copies what these attempts staged to where readers look; how many of each."""
-        own = {column.name: column.converted for column in self.own_columns}
-        inserted = (
-            (self.rows, self.table.identifier, {**own, **dict.fromkeys(PROVENANCE_COLUMNS)}),
-            (self.dead, self.table.dead_letters, dict.fromkeys(LETTER_TABLE)),
+        own = {column.name: _value(column.name, column.converted) for column in self.own_columns}
+        source = {name: sql.Identifier(name) for name in PROVENANCE_COLUMNS}
+        rows_of: dict[str, sql.Composable] = {**own, **source}
+        if self.hashes_contents:
+            kinds = {column.name: column.stored_as for column in self.own_columns}
+            rows_of[CONTENT_HASH] = content_hash(kinds, own)
+        letters_of = {name: sql.Identifier(name) for name in LETTER_TABLE}
+        inserted: Sequence[tuple[sql.Identifier, sql.Identifier, Mapping[str, sql.Composable]]] = (
+            (self.rows, self.table.identifier, rows_of),
+            (self.dead, self.table.dead_letters, letters_of),
         )
         rows, dead = (
             connection.execute(
                 sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} WHERE {}").format(
                     target,
-                    _list(map(sql.Identifier, converted)),
-                    _list(_value(name, kind) for name, kind in converted.items()),
+                    _list(map(sql.Identifier, values)),
+                    _list(values.values()),
                     staging,
                     staged_by(attempts),
                 )
             ).rowcount
-            for staging, target, converted in inserted
+            for staging, target, values in inserted
         )
         return rows, dead
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE
+from lossless.pipeline.outcomes import CONTENT_HASH, PROVENANCE, PROVENANCE_TYPE
 from lossless.pipeline.sinks.interface import SchemaDifference
 from lossless.pipeline.sinks.postgres_connection import IDENTIFIER_BYTES_MAX
 
@@ -83,6 +83,7 @@ class StagedColumn:
     name: str
     kind: Kind
     staged_as: str  # the type of its column in staging
+    stored_as: str  # the type of the table's column
     converted: str | None = None  # the type to convert it to before it is inserted
     characters_max: int | None = None
     not_null: bool = False
@@ -146,6 +147,7 @@ def staged_columns(rows: T.StructType, table: Sequence[TableColumn]) -> list[Sta
                 name=field.name,
                 kind=_kind(field.dataType),
                 staged_as=_staged_as(field.dataType, column.type),
+                stored_as=column.type,
                 converted="numeric" if isinstance(field.dataType, T.DecimalType) else None,
                 characters_max=int(limit[1]) if limit else None,
                 not_null=column.not_null,
@@ -178,7 +180,11 @@ def _kind(spark_type: T.DataType) -> Kind:
 def new_columns(rows: T.StructType) -> dict[str, str]:
     """Every column that the rows need, with the type it gets when it is new."""
     own = {field.name: postgres_type(field.dataType) for field in own_fields(rows)}
-    return {**{name: kind for name, kind in own.items() if kind}, **PROVENANCE_COLUMNS}
+    return {
+        **{name: kind for name, kind in own.items() if kind},
+        **PROVENANCE_COLUMNS,
+        CONTENT_HASH: "bigint",
+    }
 
 
 def difference(rows: T.StructType, table: Sequence[TableColumn]) -> SchemaDifference:
@@ -202,7 +208,12 @@ def difference(rows: T.StructType, table: Sequence[TableColumn]) -> SchemaDiffer
         for column in table
         if column.name not in needed and column.not_null and not column.filled_by_server
     ]
-    added = [f"{name} {kind}" for name, kind in needed.items() if table and name not in present]
+    # A table that an earlier release has made does without hashes until `prepare` adds the column.
+    added = [
+        f"{name} {kind}"
+        for name, kind in needed.items()
+        if table and name not in present and name != CONTENT_HASH
+    ]
     return SchemaDifference(exists=bool(table), added=added, incompatible=incompatible)
 
 
@@ -218,7 +229,7 @@ def _impossible(rows: T.StructType) -> list[str]:
             )
         if len(name.encode()) > IDENTIFIER_BYTES_MAX or not name:
             sentences.append(f"column {name!r}: a name has 1 to {IDENTIFIER_BYTES_MAX} bytes")
-        if name in SYSTEM_COLUMNS or name in PROVENANCE_COLUMNS:
+        if name in SYSTEM_COLUMNS or name in PROVENANCE_COLUMNS or name == CONTENT_HASH:
             sentences.append(f"column {name}: the name is taken; rename it in the transform")
     return sentences
 

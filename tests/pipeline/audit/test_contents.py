@@ -1,0 +1,332 @@
+"""What rows hold: every alteration is named, and no lawful operation raises an alarm.
+
+One table is written for each sink; every case works on a copy of it. Record n is at offset n of the
+topic's only partition.
+"""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from audited_topic import AuditedTopic, Delivered, tally
+from psycopg import sql
+from pyspark.sql import types as T
+
+from lossless.contract import (
+    DeltaSinkContract,
+    ParquetSinkContract,
+    PipelineContract,
+    PostgresSinkContract,
+)
+from lossless.pipeline.audit import AuditReport, FindingKind, Verdict
+from lossless.pipeline.audit.contents import NOT_COMPARED
+from lossless.pipeline.audit.wording import conclusion
+from lossless.pipeline.ledger import Position
+from lossless.pipeline.outcomes import (
+    CONTENT_HASH,
+    DEAD_LETTER,
+    DEAD_LETTER_TYPE,
+    PROVENANCE,
+    PROVENANCE_TYPE,
+)
+from lossless.pipeline.session import setting
+from lossless.pipeline.sinks import open_sink
+from outcomes_from import outcomes_from
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lossless.pipeline.sinks.interface import Sink
+    from postgres_server import PostgresServer
+
+COLUMNS = (
+    "number BIGINT, small SMALLINT, price DECIMAL(10,2), ratio FLOAT, note STRING, other STRING, "
+    "at TIMESTAMP, day DATE, open BOOLEAN, raw BINARY, tags ARRAY<STRING>, "
+    "place STRUCT<city: STRING, zip: INT>"
+)
+COUNT = 14
+
+
+def values(number: int) -> tuple[Any, ...]:
+    noon = datetime.datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=datetime.UTC)
+    return (
+        number,
+        number,
+        Decimal(number) / 4,
+        number / 4,
+        f"note {number}",
+        None,
+        noon + datetime.timedelta(hours=number),
+        datetime.date(2026, 3, 1 + number),
+        number % 2 == 0,
+        bytes([number]),
+        ["a", None, f"tag {number}"],
+        (f"city {number}", None if number % 2 else number),
+    )
+
+
+def store(
+    spark: SparkSession, sink: Sink, delivered: list[Delivered], columns: str = COLUMNS
+) -> None:
+    """What the runner does with one batch."""
+    before = sink.ledger()
+    rows = T.StructType(
+        [*T.StructType.fromDDL(columns).fields, T.StructField(PROVENANCE, PROVENANCE_TYPE)]
+    )
+    schema = T.StructType([*rows.fields, T.StructField(DEAD_LETTER, DEAD_LETTER_TYPE)])
+    width = len(rows.fields) - 1
+    data = [
+        (
+            *(*values(r.offset), f"extra {r.offset}")[:width],
+            (
+                r.topic_id,
+                r.partition,
+                r.offset,
+                datetime.datetime.fromtimestamp(r.timestamp_ms / 1000, datetime.UTC),
+            ),
+            None,
+        )
+        for r in delivered
+    ]
+    sink.prepare(rows, add_columns=True)
+    staged = sink.stage(outcomes_from(spark.createDataFrame(data, schema)), may_expand=False)
+    source = delivered[0].source
+    receipt = replace(staged.receipts[source.topic_id, source.partition], read=tally(delivered))
+    position = before.positions.get(source, Position(start_offset=0, next_offset=0))
+    after = position.advanced(delivered[-1].offset + 1, receipt, hashed=bool(staged.columns))
+    sink.commit(before, before.successor({source: after}, columns=staged.columns), staged)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A table with COUNT rows, of which every case takes a copy."""
+
+    topic: AuditedTopic
+    records: list[Delivered]
+    delta: Path
+    parquet: Path
+    database: str
+
+
+@pytest.fixture(scope="module")
+def written(
+    spark: SparkSession,
+    client_settings: Mapping[str, str],
+    postgres_server: PostgresServer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Written:
+    topic = AuditedTopic(client_settings, partitions=1)
+    records = topic.send(0, COUNT)
+    folder = tmp_path_factory.mktemp("written")
+    made = Written(
+        topic, records, folder / "delta", folder / "parquet", postgres_server.create_database()
+    )
+    for sink in (
+        delta_sink(spark, made.delta),
+        parquet_sink(spark, made.parquet),
+        postgres_sink(spark, postgres_server.dsn(made.database)),
+    ):
+        # Two commits, so that there is something to compact.
+        store(spark, sink, records[: COUNT // 2])
+        store(spark, sink, records[COUNT // 2 :])
+    return made
+
+
+def delta_sink(spark: SparkSession, path: Path) -> Sink:
+    return opened(spark, DeltaSinkContract(path=str(path)))
+
+
+def parquet_sink(spark: SparkSession, path: Path) -> Sink:
+    return opened(spark, ParquetSinkContract(path=str(path)))
+
+
+def postgres_sink(spark: SparkSession, dsn: str) -> Sink:
+    return opened(spark, PostgresSinkContract(dsn=dsn, table="orders"))
+
+
+def opened(spark: SparkSession, contract: Any) -> Sink:
+    return open_sink(
+        spark, PipelineContract(name="orders", sink=contract, topics=("unused",), group="unused")
+    )
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of the written table, with SQL for it."""
+
+    spark: SparkSession
+    written: Written
+    sink: Sink
+    run: Callable[[str], None]
+    place: str  # a path or a DSN
+
+
+@pytest.fixture
+def delta(spark: SparkSession, written: Written, tmp_path: Path) -> Copy:
+    path = tmp_path / "delta"
+    shutil.copytree(written.delta, path)
+
+    def run(statement: str) -> None:
+        spark.sql(statement.replace("orders", f"delta.`{path}`"))
+
+    return Copy(spark, written, delta_sink(spark, path), run, str(path))
+
+
+@pytest.fixture
+def parquet(spark: SparkSession, written: Written, tmp_path: Path) -> Copy:
+    path = tmp_path / "parquet"
+    shutil.copytree(written.parquet, path)
+
+    def run(statement: str) -> None:
+        raise NotImplementedError(statement)
+
+    return Copy(spark, written, parquet_sink(spark, path), run, str(path))
+
+
+@pytest.fixture
+def postgres(spark: SparkSession, written: Written, postgres_server: PostgresServer) -> Copy:
+    copy = postgres_server.create_database(TEMPLATE=written.database)
+    dsn = postgres_server.dsn(copy)
+
+    def run(statement: str) -> None:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(sql.SQL(statement))
+
+    return Copy(spark, written, postgres_sink(spark, dsn), run, dsn)
+
+
+Auditor = Callable[..., AuditReport]
+
+# One row for each fault, and statements that both sinks take. Row 0 stays as it is.
+FAULTS = {
+    1: "SET note = 'forged'",
+    2: "SET price = price + 0.01",
+    3: "SET note = null",
+    4: "SET other = 'a value in place of a null'",
+    5: "SET other = note, note = null",
+    6: "SET at = at + INTERVAL '0.000001' SECOND",
+    7: "SET open = NOT open",
+    8: "SET raw = null",
+    9: "SET day = DATE '2026-04-01'",
+    10: f"SET note = 'forged', {CONTENT_HASH} = null",
+    11: f"SET {CONTENT_HASH} = {CONTENT_HASH} + 1",
+}
+NESTED = {
+    "delta": ("SET tags = array('a', 'b')", "SET place.city = 'forged'"),
+    "postgres": (
+        'SET tags = \'["a", "b"]\'',
+        "SET place = jsonb_set(place, '{city}', '\"forged\"')",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["delta", "postgres"])
+def test_every_altered_row_is_named(
+    request: pytest.FixtureRequest, audited: Auditor, kind: str
+) -> None:
+    copy: Copy = request.getfixturevalue(kind)
+    faults = FAULTS | dict(enumerate(NESTED[kind], start=max(FAULTS) + 1))
+    for number, change in faults.items():
+        copy.run(f"UPDATE orders {change} WHERE number = {number}")
+    report = audited(copy.written.topic, copy.sink, contents=True)
+    assert {f.kind for f in report.findings} == {FindingKind.ALTERED}
+    assert [f.offset for f in report.findings] == list(faults)
+    removed = [f.offset for f in report.findings if "removed" in f.detail]
+    assert removed == [10]
+    assert report.verdict is Verdict.NOT_BALANCED
+    assert report.total.altered == len(faults)
+    assert f"{len(faults)} altered" in conclusion(report)
+
+    # Without --contents the records are all there, and the report says what was compared.
+    report = audited(copy.written.topic, copy.sink)
+    assert report.verdict is Verdict.BALANCED
+    assert NOT_COMPARED in report.notes
+
+
+def test_lawful_operations_on_delta_raise_no_alarm(
+    spark: SparkSession, audited: Auditor, delta: Copy
+) -> None:
+    for statement in (
+        "OPTIMIZE orders",
+        "ALTER TABLE orders ADD COLUMN seen BOOLEAN FIRST",
+        "UPDATE orders SET seen = true",
+        "ALTER TABLE orders SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')",
+        "ALTER TABLE orders ALTER COLUMN small TYPE BIGINT",
+        "ALTER TABLE orders ALTER COLUMN price TYPE DECIMAL(14,4)",
+        "ALTER TABLE orders ALTER COLUMN ratio TYPE DOUBLE",
+    ):
+        delta.run(statement)
+    with setting(spark, "spark.databricks.delta.retentionDurationCheck.enabled", "false"):
+        delta.run("VACUUM orders RETAIN 0 HOURS")
+    with setting(spark, "spark.sql.session.timeZone", "Asia/Tokyo"):
+        check_sound(audited, delta)
+
+
+def test_lawful_operations_on_postgres_raise_no_alarm(
+    spark: SparkSession, audited: Auditor, postgres: Copy, postgres_server: PostgresServer
+) -> None:
+    for statement in (
+        "ALTER TABLE orders ADD COLUMN seen timestamptz DEFAULT now()",
+        "UPDATE orders SET seen = now() WHERE number = 1",
+        "ALTER TABLE orders ALTER COLUMN small TYPE numeric",
+        "ALTER TABLE orders ALTER COLUMN price TYPE numeric(14,4)",
+        "ALTER TABLE orders ALTER COLUMN ratio TYPE double precision",
+        "ALTER TABLE orders ALTER COLUMN note TYPE varchar(100)",
+        "DELETE FROM orders WHERE false",
+        "VACUUM FULL orders",
+    ):
+        postgres.run(statement)
+    check_sound(audited, postgres)
+
+    restored = postgres_server.dsn(postgres_server.create_database())
+    dump = subprocess.run(["pg_dump", "--dbname", postgres.place], check=True, capture_output=True)
+    subprocess.run(
+        ["psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname", restored],
+        input=dump.stdout,
+        check=True,
+        capture_output=True,
+    )
+    check_sound(audited, replace(postgres, sink=postgres_sink(spark, restored)))
+
+
+def check_sound(audited: Auditor, copy: Copy) -> None:
+    report = audited(copy.written.topic, copy.sink, contents=True)
+    assert report.findings == []
+    assert report.verdict is Verdict.BALANCED
+    assert report.notes == []
+
+
+@pytest.mark.parametrize("kind", ["delta", "postgres", "parquet"])
+def test_a_column_that_came_later_leaves_older_hashes_as_they_are(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    copy: Copy = request.getfixturevalue(kind)
+    more = [replace(copy.written.records[-1], offset=COUNT)]
+    store(copy.spark, copy.sink, more, f"{COLUMNS}, extra STRING")
+    covered = copy.sink.ledger().columns
+    assert "extra" in covered
+    assert copy.sink.contents(covered).collect() == []
+
+
+@pytest.mark.parametrize("kind", ["delta", "postgres"])
+def test_rows_of_an_earlier_release_are_called_not_hashed_and_not_altered(
+    request: pytest.FixtureRequest, audited: Auditor, kind: str
+) -> None:
+    copy: Copy = request.getfixturevalue(kind)
+    ledger = copy.sink.ledger()
+    copy.run(f"UPDATE orders SET {CONTENT_HASH} = null WHERE number < 5")
+    upgraded = {s: replace(p, hashed_from=5) for s, p in ledger.positions.items()}
+    copy.sink.commit(ledger, ledger.successor(upgraded), None)
+    report = audited(copy.written.topic, copy.sink, contents=True)
+    assert report.findings == []
+    (note,) = report.notes
+    assert "from offset 0 on, were written by an earlier release" in note
