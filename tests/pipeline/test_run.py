@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -394,3 +395,19 @@ def test_a_run_says_where_it_starts(shop: MakeShop) -> None:
         once=True, observe=lambda e: started.append(e) if isinstance(e, Started) else None
     )
     assert [dict(event.offsets).popitem()[1] for event in started] == [2]
+
+
+def test_a_table_that_lost_its_ledger_is_not_filled_again(
+    spark: SparkSession, shop: MakeShop
+) -> None:
+    orders = shop()
+    orders.produce(range(3))
+    assert orders.pipeline(sink='type = "delta"').run(once=True).sequence == 2
+    table, copy = orders.folder / "table", orders.folder / "copy"
+    spark.read.format("delta").load(str(table)).write.format("delta").save(str(copy))
+    shutil.rmtree(table)
+    copy.rename(table)
+    with pytest.raises(BadInput, match="has no ledger in the delta table") as refused:
+        orders.pipeline(sink='type = "delta"').run(once=True)
+    assert "holds 3 rows with provenance of ours" in refused.value.what
+    assert spark.read.format("delta").load(str(table)).count() == 3

@@ -37,6 +37,7 @@ COMMANDS: dict[str, str] = {
     "proxy": "proxy",
     "run": "run",
     "audit": "audit",
+    "rename": "rename",
     "prove": "prove",
     "dead-letters": "dead_letters",
 }

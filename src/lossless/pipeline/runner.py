@@ -40,6 +40,7 @@ from lossless.errors import (
 )
 from lossless.pipeline.authorization import denial_in
 from lossless.pipeline.batch import Batcher
+from lossless.pipeline.continuation import refuse_doubling
 from lossless.pipeline.crash_points import CrashPoints
 from lossless.pipeline.events import (
     Accepted,
@@ -157,6 +158,8 @@ class Runner:
                 hint="bring it back; or, if it is as it should be, start the pipeline again",
             )
         found = self._found(ledger)
+        if not ledger.sequence:
+            refuse_doubling(self.pipeline.name, self.sink, self.row_schema, found.log)
         start = {} if ledger.sequence else self._start_of(found.log)
         return ledger, resume(ledger, found, start, accept_loss=accept_loss)
 

@@ -184,8 +184,8 @@ class ListSink:
     def history(self) -> list[LedgerEntry]:
         return self.history_
 
-    def other_ledgers(self) -> list[Ledger]:
-        return []
+    def other_ledgers(self) -> dict[str, Ledger]:
+        return {}
 
     def rows(self) -> DataFrame:
         return self._frame(self.rows_)

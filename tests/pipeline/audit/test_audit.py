@@ -259,7 +259,7 @@ def test_rows_of_another_pipeline_in_the_same_table_are_not_unexpected(
     other.commit(others.send(0, 5))
     sink.rows_ += other.rows_
     assert audited(mine, sink).total.unexpected == 5
-    sink.other_ledgers = lambda: [other.ledger_]  # type: ignore[method-assign]
+    sink.other_ledgers = lambda: {"other": other.ledger_}  # type: ignore[method-assign]
     report = audited(mine, sink)
     assert (report.verdict, report.total.unexpected) == (Verdict.BALANCED, 0)
 

@@ -27,8 +27,8 @@ def test_the_ledgers_of_other_pipelines_in_one_table_are_told_apart() -> None:
         "another-writer": 1,
     }
     assert ledger_from("orders", versions) == ledger(3)
-    assert other_ledgers("orders", versions) == [ledger(5)]
-    assert other_ledgers("payments", versions) == [ledger(5), ledger(3)]
+    assert other_ledgers("orders", versions) == {"a/b": ledger(5)}
+    assert other_ledgers("payments", versions) == {"a/b": ledger(5), "orders": ledger(3)}
 
 
 def test_a_ledger_of_a_newer_format_is_refused() -> None:

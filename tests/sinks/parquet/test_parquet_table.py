@@ -54,6 +54,26 @@ def test_a_second_pipeline_on_the_same_path_is_refused(
     assert everything(path) == before
 
 
+def test_a_renamed_pipeline_continues_where_the_old_one_stopped(
+    spark: SparkSession, sink: ParquetSink, path: Path
+) -> None:
+    before = deliver(sink, outcomes(spark, [0], dead=[1]), next_offset=2)
+    staged = sink.stage(outcomes(spark, [2]), may_expand=False)
+    renamed = ParquetSink(spark, "shop-orders", str(path))
+    with pytest.raises(BadInput, match="belongs to pipeline 'orders'") as refused:
+        renamed.ledger()
+    assert "lossless rename orders shop-orders" in (refused.value.hint or "")
+
+    taken = renamed.take_over("orders")
+    assert (taken.positions, taken.sequence) == (before.positions, before.sequence + 1)
+    with pytest.raises(BadInput, match="belongs to pipeline 'shop-orders'"):
+        sink.commit(before, after(before, staged, next_offset=3), staged)
+    deliver(renamed, outcomes(spark, [2]), next_offset=3)
+    assert ids(renamed.rows()) == [100, 102]
+    assert renamed.dead_letters().count() == 1
+    assert [entry.sequence for entry in renamed.history()] == [1, 2, 3]
+
+
 @pytest.mark.parametrize("name", ["old.parquet", "lossless_commit=1", "commit-0000000001"])
 def test_foreign_files_that_readers_would_take_for_rows_are_refused(
     spark: SparkSession, path: Path, name: str
@@ -186,7 +206,7 @@ def test_a_pipeline_starts_without_a_job_and_readers_get_the_schema(
     assert written == [with_hash_column(schema)]
     shutil.copy(path / "_common_metadata", tmp_path / "summary.parquet")
     stored = spark.read.parquet(str(tmp_path / "summary.parquet"))
-    assert stored.schema == schema
+    assert stored.schema == with_hash_column(schema)
     assert stored.count() == 0
 
 

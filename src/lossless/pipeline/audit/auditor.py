@@ -92,8 +92,8 @@ class Audited(Protocol):
 
     def history(self) -> Sequence[LedgerEntry]: ...
 
-    def other_ledgers(self) -> Sequence[Ledger]:
-        """Of other pipelines that write into the same table."""
+    def other_ledgers(self) -> Mapping[str, Ledger]:
+        """Of other pipelines that write into the same table, by their names."""
 
     def rows(self) -> DataFrame: ...
 
@@ -256,7 +256,7 @@ class _Audit:
         strangers, newer = _strangers(scanned.unknown, after)
         strangers -= {
             (source.topic_id, source.partition)
-            for other in (self.sink.other_ledgers() if strangers else ())
+            for other in (self.sink.other_ledgers().values() if strangers else ())
             for source in other.positions
         }
         unknown = unknown_sources(rows, letters, strangers) if strangers else []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
 from lossless.pipeline.contents import doubtful_rows
+from lossless.pipeline.ledger import Ledger
 from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ class PlainTable:
     def history(self) -> tuple[()]:
         return ()
 
-    def other_ledgers(self) -> tuple[()]:
-        return ()
+    def other_ledgers(self) -> Mapping[str, Ledger]:
+        return {}
 
     def rows(self) -> DataFrame:
         return self._rows

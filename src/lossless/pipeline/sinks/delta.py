@@ -23,7 +23,7 @@ features that staged files go around (delta_schema.py).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -73,6 +73,8 @@ from lossless.pipeline.sinks.interface import (
     SinkUnavailable,
     Staged,
     allow_columns,
+    no_ledger,
+    own_ledger,
 )
 
 if TYPE_CHECKING:
@@ -128,20 +130,57 @@ class DeltaSink:
     def history(self) -> Sequence[LedgerEntry]:
         if not self._delta.snapshot().exists:
             return []
+        versions = self._delta.snapshot().transactions(delta_ledger.ROOT)
+        names = {self._pipeline, *delta_ledger.former_names(self._pipeline, versions)}
         entries = (
-            delta_ledger.entry_from(self._pipeline, commit.user_metadata)
+            delta_ledger.entry_from(name, commit.user_metadata)
             for commit in reversed(self._delta.commits())
+            for name in names
         )
         return [entry for entry in entries if entry is not None]
 
-    def other_ledgers(self) -> Sequence[Ledger]:
+    def other_ledgers(self) -> Mapping[str, Ledger]:
         with self._storage("reading"):
             snapshot = self._delta.snapshot()
             if not snapshot.exists:
-                return []
+                return {}
             return delta_ledger.other_ledgers(
                 self._pipeline, snapshot.transactions(delta_ledger.ROOT)
             )
+
+    def take_over(self, old: str) -> Ledger:
+        with self._storage("renaming a pipeline in"), self._delta.locked():
+            for _ in range(ATTEMPTS_MAX):
+                transaction = self._delta.begin()
+                versions = self._delta.snapshot().transactions(delta_ledger.ROOT)
+                if delta_ledger.renamed_to(old, versions) == self._pipeline:
+                    break  # what follows was interrupted
+                others = delta_ledger.other_ledgers(self._pipeline, versions)
+                if old not in others:
+                    raise no_ledger(old, self.describe(), others)
+                own = delta_ledger.ledger_from(self._pipeline, versions)
+                if own.sequence and not delta_ledger.renamed_to(self._pipeline, versions):
+                    raise own_ledger(self._pipeline, self.describe(), own)
+                moved, entry = delta_ledger.take_over_versions(old, self._pipeline, versions)
+                moved[delta_ledger.after_version_id(self._pipeline)] = transaction.read_version
+                for name in (old, self._pipeline):
+                    transaction.version_of(delta_ledger.sequence_id(name))
+                try:
+                    transaction.commit(
+                        [],
+                        moved,
+                        query=self._pipeline,
+                        epoch=entry.sequence,
+                        user_metadata=delta_ledger.commit_metadata(self._pipeline, entry),
+                    )
+                    break
+                except JAVA_ERRORS as error:
+                    if not is_conflict(error):
+                        raise
+            else:
+                raise SinkUnavailable(f"the {self.describe()} kept changing: nothing was renamed")
+            self._letters.take_over(old)
+        return self.ledger()
 
     def sweep(self) -> None:
         with self._storage("sweeping"):
@@ -385,7 +424,8 @@ class DeltaSink:
         in_table = area.in_table(snapshot)
         if files is not None and files.files and all(f.path in in_table for f in files.files):
             return True
-        if self._ledger_in(snapshot).sequence >= sequence:
+        ours = delta_ledger.sequence_id(self._pipeline)
+        if snapshot.transactions(ours).get(ours, 0) >= sequence:
             with suppress(*JAVA_ERRORS):  # the next sweep does it
                 area.remove_all_but(in_table)
         return False
@@ -415,6 +455,14 @@ class DeltaSink:
 
     def _ledger_in(self, snapshot: Snapshot) -> Ledger:
         versions = snapshot.transactions(delta_ledger.prefix(self._pipeline))
+        name = delta_ledger.renamed_to(self._pipeline, versions)
+        if name is not None:
+            raise BadInput(
+                f"the pipeline {self._pipeline} was renamed: its ledger in the {self.describe()} "
+                f"is continued by {name}",
+                hint=f"run {name}; or, to take the name back: lossless rename {name} "
+                f"{self._pipeline}",
+            )
         return delta_ledger.ledger_from(self._pipeline, versions)
 
     def _named_in(self, snapshot: Snapshot) -> Named | None:

@@ -7,6 +7,7 @@ log clean-up, and a transaction that read one conflicts with whoever changes it.
     lossless/<pipeline>/sequence
     lossless/<pipeline>/after_version                 the version that the last commit was based on
     lossless/<pipeline>/dead_sequence, /dead_token    the last commit that had dead letters
+    lossless/<pipeline>/renamed_to/<pipeline>         1: it has this name now
     lossless/<pipeline>/column/<column>               1: hashes of contents cover the column
     lossless/<pipeline>/<topic>:<topic id>:<partition>/<field>
 
@@ -19,6 +20,7 @@ cannot be removed, but losses are only ever added or extended.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
@@ -37,6 +39,7 @@ ROOT = "lossless/"
 LOST_FROM = "lost_from_"
 NOT_KNOWN = -1
 COLUMN = "column/"
+RENAMED_TO = "renamed_to/"
 
 
 def prefix(pipeline: str) -> str:
@@ -87,6 +90,8 @@ def ledger_from(pipeline: str, versions: Mapping[str, int]) -> Ledger:
         if name.startswith(start + COLUMN):
             columns.append(unquote(name.removeprefix(start + COLUMN)))
             continue
+        if name.startswith(start + RENAMED_TO):
+            continue
         source, slash, field = name.removeprefix(start).rpartition("/")
         if name.startswith(start) and slash:
             topic, topic_id, partition = source.split(":")
@@ -99,10 +104,55 @@ def ledger_from(pipeline: str, versions: Mapping[str, int]) -> Ledger:
     )
 
 
-def other_ledgers(pipeline: str, versions: Mapping[str, int]) -> list[Ledger]:
+def other_ledgers(pipeline: str, versions: Mapping[str, int]) -> dict[str, Ledger]:
     """The ledgers of the other pipelines in a snapshot's transaction versions."""
-    names = {unquote(name.split("/")[1]) for name in versions if name.startswith(ROOT)}
-    return [ledger_from(name, versions) for name in sorted(names - {pipeline})]
+    return {
+        name: ledger_from(name, versions)
+        for name in sorted(_pipelines(versions) - {pipeline})
+        if renamed_to(name, versions) is None
+    }
+
+
+def renamed_to(pipeline: str, versions: Mapping[str, int]) -> str | None:
+    """The name under which the ledger of a pipeline is continued; None when it is its own."""
+    start = f"{prefix(pipeline)}{RENAMED_TO}"
+    names = (
+        name.removeprefix(start)
+        for name, is_so in versions.items()
+        if is_so and name.startswith(start)
+    )
+    return next(map(unquote, names), None)
+
+
+def former_names(pipeline: str, versions: Mapping[str, int]) -> set[str]:
+    """Names under which the ledger of a pipeline was kept before."""
+    return {name for name in _pipelines(versions) if renamed_to(name, versions) == pipeline}
+
+
+def take_over_versions(
+    old: str, new: str, versions: Mapping[str, int]
+) -> tuple[dict[str, int], LedgerEntry]:
+    """The transaction versions that move the ledger of `old` to `new`, and the entry for it.
+
+    The old name's sequence moves too: whoever counts on it, a driver for example, is refused.
+    """
+    before = ledger_from(old, versions)
+    after = before.successor({})
+    moved = {
+        **changed_versions(new, Ledger(), after),
+        sequence_id(old): after.sequence,
+        f"{prefix(old)}{RENAMED_TO}{quote(new, safe='')}": 1,
+    }
+    for name_of in (dead_sequence_id, dead_token_id):
+        if name_of(old) in versions:
+            moved[name_of(new)] = versions[name_of(old)]
+    # It may be a name that the ledger had before.
+    moved |= {n: 0 for n in versions if n.startswith(f"{prefix(new)}{RENAMED_TO}")}
+    return moved, LedgerEntry.between(before, after, committed_at_ms=int(time.time() * 1000))
+
+
+def _pipelines(versions: Mapping[str, int]) -> set[str]:
+    return {unquote(name.split("/")[1]) for name in versions if name.startswith(ROOT)}
 
 
 def changed_versions(pipeline: str, expected: Ledger, successor: Ledger) -> dict[str, int]:

@@ -190,6 +190,18 @@ class DeltaLetters:
         if self._delta.snapshot().exists:
             self._remove(self._abandoned(self.settled(), sequence, named))
 
+    def take_over(self, old: str) -> None:
+        """The letters of the pipeline `old` become those of this one. Can be done twice."""
+        snapshot = self._delta.snapshot()
+        if not snapshot.exists:
+            return
+        self._delta.update(F.col("_pipeline") == old, {"_pipeline": F.lit(self._pipeline)})
+        settled = snapshot.transactions(settled_id(old)).get(settled_id(old), 0)
+        transaction = self._delta.begin()
+        transaction.version_of(self._settled)
+        transaction.commit([], {self._settled: settled}, query=self._pipeline, epoch=settled)
+        self._known = None
+
     def go_back(self, sequence: int) -> None:
         """Follows a data table that was put back to `sequence`, below what is settled here."""
         # First the letters: as long as `settled` is ahead nobody can write new ones.

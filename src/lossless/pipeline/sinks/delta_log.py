@@ -324,6 +324,13 @@ class DeltaLog:
         operation = self._operations.UpdateSchema(before.schema(), columns)
         return int(transaction.commit(self.scala_list([]), operation))
 
+    def update(self, condition: Column, values: Mapping[str, Column]) -> None:
+        table = self.jvm.io.delta.tables.DeltaTable.forPath(self._session, self.path)
+        changes = self.jvm.java.util.HashMap()
+        for name, value in values.items():
+            changes.put(name, cast("Any", value)._jc)
+        table.update(cast("Any", condition)._jc, changes)
+
     def delete(self, condition: Column) -> None:
         table = self.jvm.io.delta.tables.DeltaTable.forPath(self._session, self.path)
         table.delete(cast("Any", condition)._jc)

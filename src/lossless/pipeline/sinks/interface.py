@@ -16,11 +16,11 @@ What a sink promises
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lossless.errors import Unavailable
+from lossless.errors import BadInput, Unavailable
 from lossless.pipeline.ledger import Ledger, LedgerEntry, Receipt
 
 if TYPE_CHECKING:
@@ -62,6 +62,24 @@ class SchemaDifference:
     incompatible: Sequence[str] = field(default_factory=tuple)  # a sentence each
 
 
+def no_ledger(old: str, where: str, others: Iterable[str]) -> BadInput:
+    """There is no ledger to take over."""
+    known = ", ".join(sorted(others))
+    return BadInput(
+        f"the pipeline {old} has no ledger in the {where}",
+        hint=f"pipelines that have one there: {known or '(none)'}",
+    )
+
+
+def own_ledger(pipeline: str, where: str, ledger: Ledger) -> BadInput:
+    """The pipeline that is to take a ledger over has one already."""
+    return BadInput(
+        f"the pipeline {pipeline} has a ledger of its own in the {where}, at commit "
+        f"{ledger.sequence}",
+        hint="two ledgers cannot become one: give the new pipeline another name",
+    )
+
+
 class Sink(Protocol):
     def describe(self) -> str:
         """Where the rows go, for people: 'delta table ./warehouse/orders'. No secrets."""
@@ -75,8 +93,15 @@ class Sink(Protocol):
     def history(self) -> Sequence[LedgerEntry]:
         """The commits that are still known one by one, oldest first."""
 
-    def other_ledgers(self) -> Sequence[Ledger]:
-        """The ledgers of other pipelines that write into the same table, for the audit."""
+    def other_ledgers(self) -> Mapping[str, Ledger]:
+        """The ledgers of other pipelines that write into the same table, by their names."""
+
+    def take_over(self, old: str) -> Ledger:
+        """Moves the ledger of the pipeline `old` to this one, with history and dead letters.
+
+        A driver that still runs `old` cannot commit any more. Raises BadInput when `old` has no
+        ledger here, or this pipeline has one of its own.
+        """
 
     def sweep(self) -> None:
         """Removes what earlier attempts staged and nobody committed."""

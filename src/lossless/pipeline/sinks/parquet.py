@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -59,6 +59,7 @@ from lossless.pipeline.sinks.interface import (
     SinkUnavailable,
     Staged,
     allow_columns,
+    no_ledger,
 )
 from lossless.pipeline.sinks.parquet_log import (
     COMMIT_COLUMN,
@@ -117,8 +118,23 @@ class ParquetSink:
         with self._reporting("read"):
             return [self._log.read(sequence).entry for sequence in self._log.sequences()]
 
-    def other_ledgers(self) -> Sequence[Ledger]:
-        return ()  # a path belongs to one pipeline
+    def other_ledgers(self) -> Mapping[str, Ledger]:
+        return {}  # a path belongs to one pipeline
+
+    def take_over(self, old: str) -> Ledger:
+        with self._reporting("rename a pipeline in"):
+            log = CommitLog(self._folder, old)
+            attempt = self._staging.begin()
+            try:
+                with self._folder.lock():
+                    newest = log.newest()
+                    if newest is None:
+                        raise no_ledger(old, self.describe(), ())
+                    successor = newest.ledger.successor({})
+                    self._commit(newest.ledger, successor, attempt, log)
+            finally:
+                self._staging.discard(attempt)
+            return successor
 
     def sweep(self) -> None:
         with self._reporting("sweep"):
@@ -178,7 +194,7 @@ class ParquetSink:
             attempt: Attempt = staged.handle if staged else self._staging.begin()
             try:
                 with self._folder.lock():
-                    self._commit(expected, successor, attempt)
+                    self._commit(expected, successor, attempt, self._log)
             except BaseException as error:
                 swept = isinstance(error, OSError) and self._staging.is_swept(attempt)
                 # What was staged can be committed again, unless another driver was there first.
@@ -250,8 +266,10 @@ class ParquetSink:
         self._check_not_swept(attempt)
         return Staged(receipts=counted, handle=replace(attempt, files=files))
 
-    def _commit(self, expected: Ledger, successor: Ledger, attempt: Attempt) -> None:
-        newest = self._log.newest()
+    def _commit(
+        self, expected: Ledger, successor: Ledger, attempt: Attempt, log: CommitLog
+    ) -> None:
+        newest = log.newest()
         stored = newest.ledger if newest else Ledger()
         if stored != expected:
             raise self._fenced(expected, stored)

@@ -91,8 +91,20 @@ class CommitLog:
         return sequences
 
     def newest(self) -> CommitRecord | None:
+        """The last commit; BadInput when it is another pipeline's."""
         sequences = self.sequences()
-        return self.read(sequences[-1]) if sequences else None
+        if not sequences:
+            return None
+        record = self.read(sequences[-1])
+        if record.pipeline != self._pipeline:
+            raise BadInput(
+                f"{self._folder.uri()} belongs to pipeline {record.pipeline!r}, "
+                f"not {self._pipeline!r}",
+                hint="to continue from its ledger: lossless rename "
+                f"{record.pipeline} {self._pipeline}; otherwise give every pipeline a path of its "
+                "own",
+            )
+        return record
 
     def read(self, sequence: int) -> CommitRecord:
         name = f"{commit_name(sequence)}/{LEDGER_FILE}"
@@ -104,12 +116,6 @@ class CommitLog:
             raise self._distrust(name, "it is missing") from error
         except (ValueError, KeyError, TypeError) as error:
             raise self._distrust(name, f"{type(error).__name__}: {error}") from error
-        if record.pipeline != self._pipeline:
-            raise BadInput(
-                f"{self._folder.uri()} belongs to pipeline {record.pipeline!r}, "
-                f"not {self._pipeline!r}",
-                hint="give every pipeline a path of its own",
-            )
         return record
 
     def _distrust(self, name: str, why: str) -> PromiseBroken:

@@ -42,6 +42,8 @@ from lossless.pipeline.sinks.interface import (
     SinkUnavailable,
     Staged,
     allow_columns,
+    no_ledger,
+    own_ledger,
 )
 from lossless.pipeline.sinks.postgres_connection import (
     TableName,
@@ -83,6 +85,7 @@ from lossless.pipeline.sinks.postgres_tables import (
     drop_staging,
     is_there,
     lock_tables,
+    rename_pipeline,
     resolved,
 )
 from lossless.pipeline.sinks.postgres_types import (
@@ -155,17 +158,31 @@ class PostgresSink:
                 return ()
             return [LedgerEntry.from_json(entry) for (entry,) in found]
 
-    def other_ledgers(self) -> Sequence[Ledger]:
+    def other_ledgers(self) -> Mapping[str, Ledger]:
         with self._connected("reading the ledgers of other pipelines") as (connection, table):
             try:
                 found = connection.execute(
                     sql.SQL(
-                        "SELECT ledger::text FROM {} WHERE target = {} AND pipeline <> {}"
+                        "SELECT pipeline, ledger::text FROM {} WHERE target = {} AND pipeline <> {}"
                     ).format(table.beside(LEDGER), table.name, self._pipeline)
                 ).fetchall()
             except psycopg.errors.UndefinedTable:
-                return ()
-            return [Ledger.from_json(ledger) for (ledger,) in found]
+                return {}
+            return {pipeline: Ledger.from_json(ledger) for pipeline, ledger in found}
+
+    def take_over(self, old: str) -> Ledger:
+        others = self.other_ledgers()
+        if old not in others:
+            raise no_ledger(old, self.describe(), others)
+        with self._connected("renaming a pipeline") as (connection, table):
+            own = self._read_ledger(connection, table, lock=True)
+            if own.sequence:
+                raise own_ledger(self._pipeline, self.describe(), own)
+            rename_pipeline(connection, table, old, self._pipeline)
+            ledger = self._read_ledger(connection, table, lock=True)
+            connection.commit()
+            drop_staging(connection, table, old, ())
+            return ledger
 
     def _read_ledger(self, connection: Connection[Any], table: TableName, *, lock: bool) -> Ledger:
         query = "SELECT target, ledger::text FROM {} WHERE pipeline = {}"

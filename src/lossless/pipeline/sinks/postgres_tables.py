@@ -109,6 +109,18 @@ def _create(connection: Connection[Any], table: sql.Identifier, needed: Mapping[
     )
 
 
+def rename_pipeline(connection: Connection[Any], table: TableName, old: str, new: str) -> None:
+    """Ledger, history and dead letters get another name. A driver under the old one is fenced: it
+    will not find the ledger that it counts on."""
+    connection.execute(
+        sql.SQL("DELETE FROM {} WHERE pipeline = {}").format(table.beside(LEDGER), new)
+    )
+    for one in (table.beside(LEDGER), table.beside(HISTORY), table.dead_letters):
+        connection.execute(
+            sql.SQL("UPDATE {} SET pipeline = {} WHERE pipeline = {}").format(one, new, old)
+        )
+
+
 def add_columns(connection: Connection[Any], table: TableName, new: Mapping[str, str]) -> None:
     for name, kind in new.items():
         connection.execute(

@@ -1,0 +1,53 @@
+"""`lossless rename`: a pipeline continues from the ledger of another name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lossless.cli import options
+from lossless.cli.console import stderr, stdout
+from lossless.contract import load_contract
+from lossless.errors import BadInput
+
+
+@click.command()
+@click.argument("old")
+@click.argument("new")
+@options.master
+@options.contract
+def command(old: str, new: str, master: str, contract_path: Path | None) -> None:
+    """Move the ledger of the pipeline OLD to the pipeline NEW.
+
+    A ledger belongs to the name of its pipeline. Under another name the pipeline would begin anew
+    and store every row again, so `lossless run` refuses that. Rename the section in lossless.toml,
+    then run this command: NEW continues where OLD stopped, with its counts and its dead letters.
+    A driver that still runs OLD is refused at its next commit.
+
+    \b
+    Example
+      lossless rename orders shop-orders
+    """
+    from lossless.pipeline.pipeline import find_pipeline, spark_log
+    from lossless.pipeline.session import build_session
+    from lossless.pipeline.sinks import open_sink
+
+    contract = load_contract(contract_path)
+    pipeline = find_pipeline(contract, new)
+    if old == new:
+        raise BadInput("OLD and NEW are the same name", hint="lossless rename OLD NEW")
+    with stderr.status("starting Spark"):
+        spark = build_session(
+            "rename", master=master, settings=pipeline.spark, log=spark_log(contract)
+        )
+    try:
+        sink = open_sink(spark, pipeline)
+        ledger = sink.take_over(old)
+        place = sink.describe()
+    finally:
+        spark.stop()
+    stdout.print(
+        f"{new} continues from the ledger of {old} in the {place}, at commit {ledger.sequence}",
+        markup=False,
+    )
