@@ -24,7 +24,7 @@ from shop import MakeShop, Shop, order
 from topics import create_topic, grow_topic, produce
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 

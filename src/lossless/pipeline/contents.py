@@ -60,7 +60,8 @@ def hashed(outcomes: DataFrame) -> DataFrame:
     """Outcomes whose rows carry the hash of their contents; dead letters carry none."""
     columns = [f for f in outcomes.schema.fields if f.name not in _OURS]
     digest = f"CASE WHEN NOT {IS_DEAD} THEN {content_hash(columns)} END"
-    rows, rest = [], []
+    rows: list[str] = []
+    rest: list[str] = []
     for name in outcomes.columns:
         (rest if name in (DEAD_LETTER, IS_DEAD) else rows).append(quoted_name(name))
     return outcomes.selectExpr(*rows, f"{digest} AS {CONTENT_HASH}", *rest)
