@@ -34,8 +34,8 @@ def ask_in_bytes(
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as connection:
         connection.sendall(request(key, version, number, "raw", message, tagged=tagged))
-        (length,) = LENGTH.unpack(_exactly(connection, LENGTH.size))
-        answer = _exactly(connection, length)
+        (length,) = LENGTH.unpack(exactly(connection, LENGTH.size))
+        answer = exactly(connection, length)
     assert int.from_bytes(answer[:4], "big") == number
     return answer
 
@@ -44,7 +44,7 @@ def error_of(answer: Any) -> Error:
     return Error(answer.error_code.value)
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
+def exactly(connection: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
         part = connection.recv(size - len(data))

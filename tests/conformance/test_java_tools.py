@@ -19,11 +19,17 @@ JAVA_S_MAX = 100
 GROUP_TOOL = "consumer.group.ConsumerGroupCommand"
 
 
-def tool(kafka: Subject, name: str, *arguments: str, server: str = "--bootstrap-server") -> str:
+def tool(
+    kafka: Subject,
+    name: str,
+    *arguments: str,
+    server: str = "--bootstrap-server",
+    package: str = "org.apache.kafka.tools",
+) -> str:
     """What one of Kafka's tools prints."""
     options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     path = os.pathsep.join(map(str, jars("kafka")))
-    command = [str(java()), *options, "-cp", path, f"org.apache.kafka.tools.{name}"]
+    command = [str(java()), *options, "-cp", path, f"{package}.{name}"]
     command += [server, kafka.servers] if server else []
     done = subprocess.run(
         [*command, *arguments], capture_output=True, text=True, timeout=JAVA_S_MAX, check=False

@@ -19,6 +19,7 @@ from lossless.core.metadata import (
     MetadataRecord,
     PartitionChanged,
     PartitionState,
+    QuotaChanged,
     TopicCreated,
     TopicRemoved,
     decode,
@@ -38,6 +39,8 @@ EVERY_KIND = (
     ConfigChanged("", "né", None),
     ConfigChanged("1", "log.retention.ms", "5", ResourceKind.BROKER),
     ConfigChanged("billing", "consumer.session.timeout.ms", None, ResourceKind.GROUP),
+    QuotaChanged((("client-id", "shop"), ("user", None)), "producer_byte_rate", 1.5),
+    QuotaChanged((("ip", None),), "connection_creation_rate", None),
     PartitionChanged("orders", 2, PartitionState((1, 2, 3), (1,), 1, adding=(1,), removing=(2, 3))),
 )
 

@@ -10,6 +10,7 @@ from lossless.broker.server import Serve
 from lossless.wire import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     alter_user_scram_credentials,
@@ -24,6 +25,7 @@ from lossless.wire import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -99,6 +101,7 @@ _OF_A_BROKER: tuple[BrokerApi, ...] = (
     consumer_group_heartbeat,
     delete_groups,
     delete_records,
+    describe_client_quotas,
     describe_cluster,
     describe_groups,
     describe_log_dirs,
@@ -126,6 +129,7 @@ _OF_A_BROKER: tuple[BrokerApi, ...] = (
     write_txn_markers,
 )
 _FORWARDED: tuple[ControllerApi, ...] = (
+    alter_client_quotas,
     alter_partition_reassignments,
     alter_user_scram_credentials,
     create_acls,

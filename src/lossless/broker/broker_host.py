@@ -21,6 +21,7 @@ from lossless.broker.security.gate import Gate
 from lossless.broker.security.listeners import InterBroker, NodeSecurity
 from lossless.broker.security.login import opener
 from lossless.broker.server import Server, Unanswerable
+from lossless.broker.throttling import Throttling, user_of
 from lossless.broker.unsent import Unsent
 from lossless.core.broker import Broker, BrokerConfig
 from lossless.core.dynamic_settings import settings_now
@@ -34,6 +35,7 @@ from lossless.core.standing import Phase
 from lossless.log.store import Store
 from lossless.wire import frames
 from lossless.wire.codec import Fields, make, read, request_class, response_class, write
+from lossless.wire.envelope import encode_principal
 from lossless.wire.fetch import Asked
 from lossless.wire.frames import Header
 from lossless.wire.outgoing import Outgoing, outgoing
@@ -130,6 +132,7 @@ class BrokerHost:
             for api in APIS.values()
             if api.is_forwarded and BROKER & api.listeners and api.key not in served
         }
+        throttling = Throttling(lambda: self.image, voters, clock)
         self.servers = [
             Server(
                 BROKER,
@@ -140,6 +143,7 @@ class BrokerHost:
                 idle_ms_max=settings.network.connections_max_idle_ms,
                 unsent=unsent,
                 gate=self._gate(name),
+                throttling=throttling,
                 tls=security.listeners[name].tls,
             )
             for name in listeners
@@ -267,7 +271,7 @@ class BrokerHost:
 
         async def forward() -> None:
             try:
-                answer = await self._ask_active(frame)
+                answer = await self._ask_active(frame, user_of(connection))
             except Unanswerable:
                 connection.close()
             else:
@@ -275,12 +279,18 @@ class BrokerHost:
 
         self.servers[0].spawn(forward())
 
-    async def _ask_active(self, frame: bytes) -> bytes:
+    async def _ask_active(self, frame: bytes, user: str = "") -> bytes:
         """The active controller's answer. Whoever was active may not be any more: ask again."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + FORWARD_S_MAX
         enveloped = outgoing(
-            ENVELOPE, 0, {"request_data": frame, "client_host_address": b"\x7f\0\0\1"}
+            ENVELOPE,
+            0,
+            {
+                "request_data": frame,
+                "request_principal": encode_principal("User", user),
+                "client_host_address": b"\x7f\0\0\1",
+            },
         )
         while loop.time() < until_s:
             active = self.machine.quorum.leader

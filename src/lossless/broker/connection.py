@@ -97,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         "_listening",
         "_loop",
         "_missing",
+        "_muted_until_s",
         "_on_frame",
         "_pieces",
         "_requests_max",
@@ -131,6 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         self._missing = 0  # of the large frame, behind the last piece
         self._is_choked = False  # the client does not read its answers
         self._is_held = False  # nothing is read, what came is not looked at
+        self._muted_until_s = 0.0  # nothing more is looked at: the client has used too much
         self._is_due = False  # there are answers that go out before the loop waits again
         self._is_closing = False
         self._is_active = True  # since it was last looked for who is idle
@@ -264,8 +266,27 @@ class Connection(asyncio.BufferedProtocol):
 
     def wait_for_answers(self) -> None:
         """What was asked last is heavy: nothing more until everything is answered."""
-        if self._slots:
+        if self._slots and not self._muted_until_s:
             self._requests_max = 1
+
+    def mute(self, ms: int) -> None:
+        """Looks at no further request for so long. Answers still go out."""
+        until_s = self._loop.time() + ms / 1000
+        if ms <= 0 or until_s <= self._muted_until_s:
+            return
+        if not self._muted_until_s:
+            self._loop.call_at(until_s, self._unmute)
+        self._muted_until_s = until_s
+        self._requests_max = 0
+
+    def _unmute(self) -> None:
+        if self._loop.time() < self._muted_until_s:
+            self._loop.call_at(self._muted_until_s, self._unmute)
+            return
+        self._muted_until_s = 0.0
+        self._requests_max = REQUESTS_MAX
+        if not self._is_choked:
+            self._go_on()
 
     def flush_soon(self) -> None:
         """What is answered in one turn of the loop goes out in one piece: a system call costs more
@@ -283,7 +304,7 @@ class Connection(asyncio.BufferedProtocol):
         ready: Buffers = []
         while slots and slots[0].buffers is not None:
             ready += slots.popleft().buffers or ()
-        if not slots:
+        if not slots and not self._muted_until_s:
             self._requests_max = REQUESTS_MAX
         if ready:
             self._is_active = True

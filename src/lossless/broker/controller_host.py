@@ -40,6 +40,7 @@ from lossless.wire import (
 )
 from lossless.wire.codec import Fields, read, request_class
 from lossless.wire.context import Call
+from lossless.wire.envelope import decode_principal
 from lossless.wire.frames import Header, header_of, peek
 from lossless.wire.versions import APIS, CONTROLLER, ENVELOPE
 
@@ -196,7 +197,8 @@ class ControllerHost:
         entity = request_class(key, version)
         header = header_of(frame, is_flexible=entity.__flexible__)
         message = read(entity, frame, header.message_at)
-        inner = Call(message, version, header.client_id, call.client_host, call.listener)
+        user = decode_principal(call.request.request_principal)
+        inner = Call(message, version, header.client_id, call.client_host, call.listener, user)
         fields = await self._forwarded[key](inner)
         if Error.NOT_CONTROLLER in _error_codes(fields):
             # It has resigned meanwhile: the broker is to ask the next one, not to tell its client.

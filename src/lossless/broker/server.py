@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from lossless.broker.connection import Connection, Slot
+from lossless.broker.throttling import Throttling
 from lossless.broker.unsent import Unsent
 from lossless.core.messages import Error
 from lossless.log.batch import new
@@ -89,6 +90,7 @@ class Server:
         idle_ms_max: int,
         unsent: Unsent,
         gate: Gate | None = None,
+        throttling: Throttling | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._listener = listener
@@ -100,6 +102,7 @@ class Server:
         self.unsent = unsent
         self._idle_s_max = idle_ms_max / 1000  # below zero: for ever
         self._gate = gate
+        self._throttling = throttling
         self._tls = tls
         self._server: asyncio.Server | None = None
         self._sweeping: asyncio.TimerHandle | None = None
@@ -142,6 +145,8 @@ class Server:
         self.connections.add(connection)
         if self._gate is not None:
             self._gate.on_open(connection)
+        if self._throttling is not None:
+            self._throttling.on_open(connection)
         descriptors_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if descriptors_max == resource.RLIM_INFINITY:
             return
@@ -195,7 +200,7 @@ class Server:
                 begun = self._beginning(connection, frame)
                 if begun is None:
                     return
-            _, _, api, version, client_id, message_at, entity, take = begun
+            _, _, api, version, client_id, message_at, entity, _ = begun
             (correlation_id,) = INT32.unpack_from(frame, CORRELATION_AT)
             header = new(Header, (api.key, version, correlation_id, client_id, message_at))
             if client_id in self._deaf_to:
@@ -206,14 +211,15 @@ class Server:
                 if admitted is None:
                     return
                 frame = admitted
-            if take is not None:
-                take(connection, header, entity, frame)
-                if api.key == HEAVY:
-                    connection.wait_for_answers()
-                return
-            if api.key not in self._serve:
-                raise BadFrame(f"{api.name} is not served here")
-            message = read(entity, frame, message_at)
+            throttling = self._throttling
+            measured = None
+            if throttling is not None and throttling.is_needed:
+                measured = throttling.begin(connection, header, frame)
+            if measured is None:
+                self._hand_on(connection, begun, header, frame)
+            else:
+                self._hand_on(connection, begun, header, measured.frame)
+                measured.on_handed_on()
         except (BadFrame, BadMessage) as error:  # nothing was changed yet
             _logger.info("a request from %s is refused: %s", connection.peer_host, error)
             connection.close()
@@ -221,8 +227,20 @@ class Server:
         except Exception:
             _logger.exception("a request from %s", connection.peer_host)
             connection.close()
+
+    def _hand_on(
+        self, connection: Connection, begun: Beginning, header: Header, frame: bytes
+    ) -> None:
+        api = begun.api
+        if begun.take is not None:
+            begun.take(connection, header, begun.entity, frame)
+            if api.key == HEAVY:
+                connection.wait_for_answers()
             return
-        call = Call(message, version, client_id, connection.peer_host, self.name)
+        if api.key not in self._serve:
+            raise BadFrame(f"{api.name} is not served here")
+        message = read(begun.entity, frame, header.message_at)
+        call = Call(message, header.version, header.client_id, connection.peer_host, self.name)
         self.spawn(self._answer(api, header, call, connection.slot()))
 
     def _beginning(self, connection: Connection, frame: bytes) -> Beginning | None:

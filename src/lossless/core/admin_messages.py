@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from lossless.core.error_codes import Error
 from lossless.core.messages import TopicPartition
+from lossless.core.quotas.limits import Client, Entity, QuotaChange
 
 
 class ResourceKind(enum.IntEnum):
@@ -59,6 +60,14 @@ class AlterConfigs(NamedTuple):
     validate_only: bool = False
 
 
+class AlterQuotas(NamedTuple):
+    """Limits of one entity are set and removed, all of them or none."""
+
+    entity: Entity
+    changes: tuple[QuotaChange, ...]
+    validate_only: bool = False
+
+
 class UnregisterBroker(NamedTuple):
     broker: int
 
@@ -68,6 +77,7 @@ class CreatePartitions(NamedTuple):
     partitions: int  # all of them, afterwards
     assignment: tuple[tuple[int, ...], ...] | None = None  # of the new ones
     validate_only: bool = False
+    client: Client | None = None  # whose limit counts
 
 
 class AlterReassignment(NamedTuple):

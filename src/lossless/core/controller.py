@@ -31,6 +31,7 @@ from lossless.core import config_decisions, election, reassignment, topic_decisi
 from lossless.core.admin_messages import (
     ALL_BROKERS,
     AlterConfigs,
+    AlterQuotas,
     AlterReassignment,
     ConfigChange,
     ConfigOperation,
@@ -71,7 +72,9 @@ from lossless.core.metadata import (
     PartitionChanged,
     PartitionState,
     ProducerIdsAllocated,
+    QuotaChanged,
 )
+from lossless.core.quotas import limits
 from lossless.core.reassignment import Assignment, Placed
 from lossless.core.security import decisions as security_decisions
 from lossless.core.security.messages import AlterScramCredential, CreateAcl, DeleteAcl
@@ -383,7 +386,19 @@ class Controller:
         due = Controller(then, self._rules)._elections_due() if records else ()
         return accepted((*records, *due), validate_only=request.validate_only)
 
-    # Users and access
+    # Users, access and what clients may use
+
+    def on_alter_quotas(self, request: AlterQuotas) -> Decision:
+        wrong = limits.problem(request.entity, request.changes)
+        if wrong is not None:
+            return refused(Error.INVALID_REQUEST, wrong)
+        before = self.image.quotas.get(request.entity, {})
+        records = tuple(
+            QuotaChanged(request.entity, change.key, change.value)
+            for change in request.changes
+            if before.get(change.key) != change.value
+        )
+        return accepted(records, validate_only=request.validate_only)
 
     def on_alter_scram_credential(self, request: AlterScramCredential) -> Decision:
         return security_decisions.alter_scram_credential(self.image, request)

@@ -19,6 +19,7 @@ from typing import Any
 from lossless.core.admin_messages import (
     ALL_BROKERS,
     AlterConfigs,
+    AlterQuotas,
     AlterReassignment,
     CreatePartitions,
     ListReassignments,
@@ -45,6 +46,7 @@ from lossless.core.messages import (
 )
 from lossless.core.metadata import MIN_ISR, ConfigChanged, Image, MetadataRecord, decode, encode
 from lossless.core.quorum import METADATA, NODE, Quorum, QuorumConfig
+from lossless.core.quotas.mutations import Mutations
 from lossless.core.security.messages import AlterScramCredential, CreateAcl, DeleteAcl
 from lossless.core.security.records import ScramCredentialChanged
 from lossless.log.log import Log
@@ -60,6 +62,7 @@ Request = (
     | DeleteTopic
     | AlterConfig
     | AlterConfigs
+    | AlterQuotas
     | CreatePartitions
     | ElectLeader
     | AlterReassignment
@@ -116,6 +119,7 @@ class ControllerNode:
         self._rules = rules
         self.active: Controller | None = None
         self._sessions: dict[int, int] = {}  # until when each broker is taken to be alive
+        self._mutations = Mutations()
         self._undecided: list[_Undecided] = []
         self._reply: list[Reply] = []
         self._quorum_wake_ms: int | None = None
@@ -161,6 +165,8 @@ class ControllerNode:
         self, controller: Controller, token: Token, request: Request, now_ms: int
     ) -> Effects:
         decision = self._decision(controller, request, now_ms)
+        if isinstance(request, CreateTopic | CreatePartitions | DeleteTopic):
+            decision = self._mutations.within_limits(self.image, request, decision, now_ms)
         effects = self._append(decision.records, now_ms)
         # Also a reply without records rests on what was applied before it, committed or not.
         self._undecided.append(_Undecided(self.image.end_offset, token, decision.answer))
@@ -193,6 +199,8 @@ class ControllerNode:
                 return controller.on_alter_config(request)
             case AlterConfigs():
                 return controller.on_alter_configs(request)
+            case AlterQuotas():
+                return controller.on_alter_quotas(request)
             case CreatePartitions():
                 return controller.on_create_partitions(request)
             case ElectLeader():

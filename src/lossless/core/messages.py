@@ -9,6 +9,7 @@ import enum
 from typing import NamedTuple
 
 from lossless.core.error_codes import Error as Error
+from lossless.core.quotas.limits import Client
 from lossless.log.batch import Data
 from lossless.log.index import AbortedTransaction
 from lossless.log.leader_epochs import EpochEnd
@@ -267,10 +268,12 @@ class CreateTopic(NamedTuple):
     config: tuple[tuple[str, str | None], ...] = ()
     assignment: tuple[tuple[int, ...], ...] = ()  # empty: the controller places
     validate_only: bool = False
+    client: Client | None = None  # whose limit counts
 
 
 class DeleteTopic(NamedTuple):
     topic: str
+    client: Client | None = None
 
 
 class AlterConfig(NamedTuple):
@@ -287,6 +290,7 @@ class ElectLeader(NamedTuple):
 class AdminAnswer(NamedTuple):
     error: Error
     what: str = ""
+    throttle_ms: int = 0  # how long the client should wait
 
 
 class AwaitMetadata(NamedTuple):

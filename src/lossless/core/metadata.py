@@ -21,6 +21,7 @@ from lossless.core.admin_messages import (
     topic_resource,
 )
 from lossless.core.messages import NO_LEADER, Endpoint, TopicPartition
+from lossless.core.quotas.limits import Entity, changed
 from lossless.core.security.acls import Acls
 from lossless.core.security.records import (
     AclCreated,
@@ -126,6 +127,14 @@ class ProducerIdsAllocated(NamedTuple):
     end: int
 
 
+class QuotaChanged(NamedTuple):
+    """A limit of clients was set, or without a value removed."""
+
+    entity: Entity
+    key: str
+    value: float | None
+
+
 MetadataRecord = (
     BrokerRegistered
     | BrokerChanged
@@ -135,6 +144,7 @@ MetadataRecord = (
     | PartitionChanged
     | ConfigChanged
     | ProducerIdsAllocated
+    | QuotaChanged
     | ScramCredentialChanged
     | AclCreated
     | AclRemoved
@@ -189,6 +199,9 @@ def decode(data: bytes) -> MetadataRecord:
     if name == "ConfigChanged":
         of, key, value, *kind = fields
         return ConfigChanged(of, key, value, *map(ResourceKind, kind))
+    if name == "QuotaChanged":
+        entity, key, value = fields
+        return QuotaChanged(tuple((kind, of) for kind, of in entity), key, value)
     if name == "ScramCredentialChanged":
         return credential_changed(*fields)
     if name in ("AclCreated", "AclRemoved"):
@@ -227,6 +240,7 @@ class Image:
         "next_producer_id",
         "partitions",
         "properties",
+        "quotas",
         "scram",
         "topic_names",
         "topics",
@@ -244,6 +258,7 @@ class Image:
         # None: there was one, and it was taken away.
         self.scram: dict[tuple[str, ScramMechanism], ScramCredential | None] = {}
         self.acls = Acls()
+        self.quotas: Mapping[Entity, Mapping[str, float]] = {}
         self.end_offset = 0
 
     def copy(self) -> Image:
@@ -257,6 +272,7 @@ class Image:
         copied.next_producer_id = self.next_producer_id
         copied.scram = dict(self.scram)
         copied.acls = self.acls
+        copied.quotas = self.quotas
         copied.end_offset = self.end_offset
         return copied
 
@@ -325,6 +341,8 @@ class Image:
                 self.next_producer_id = record.end
             case ConfigChanged():
                 self._configure(record.resource, record.key, record.value)
+            case QuotaChanged():
+                self.quotas = changed(self.quotas, *record)
             case ScramCredentialChanged():
                 self.scram[record.user, record.mechanism] = record.credential
             case AclCreated():

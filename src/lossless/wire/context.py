@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from lossless.core.messages import Endpoint, TopicPartition
 from lossless.core.metadata import Image
 from lossless.core.quorum import Quorum
+from lossless.core.quotas.limits import Client
 from lossless.core.replica import Replica
 from lossless.core.settings.broker_settings import BrokerSettings
 from lossless.wire.codec import Fields
@@ -26,6 +27,11 @@ class Call(NamedTuple):
     client_id: str | None
     client_host: str
     listener: str
+    user: str = "ANONYMOUS"  # a controller's: for whom a broker forwards
+
+    def client(self, *, strict_from: int) -> Client:
+        """Against whose limit the request counts. Versions from `strict_from` on may be refused."""
+        return Client(self.user, self.client_id or "", self.version >= strict_from)
 
 
 class Node(Protocol):

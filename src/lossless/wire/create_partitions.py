@@ -12,20 +12,28 @@ from lossless.wire.context import Call, Controller
 from lossless.wire.create_topics import PARTITIONS_MAX
 
 KEY = 37
+STRICT_FROM = 3  # from here on there is an error for clients that create too much
 
 
 async def serve(call: Call, controller: Controller) -> Fields:
     counts = Counter(topic.name for topic in call.request.topics)
     named = {topic.name: topic for topic in call.request.topics}  # one answer for each name
-    return {
-        "results": [
-            await _create(topic, counts[topic.name], call.request.validate_only, controller)
-            for topic in named.values()
-        ]
-    }
+    told, throttle_ms = [], 0
+    for topic in named.values():
+        answer = await _create(topic, counts[topic.name], call, controller)
+        throttle_ms = max(throttle_ms, answer.throttle_ms)
+        told.append(
+            {
+                "name": topic.name,
+                "error_code": answer.error,
+                "error_message": answer.what or None,
+            }
+        )
+    return {"throttle_time": throttle_ms, "results": told}
 
 
-async def _create(topic: Any, times: int, validate_only: bool, controller: Controller) -> Fields:
+async def _create(topic: Any, times: int, call: Call, controller: Controller) -> AdminAnswer:
+    answer: AdminAnswer
     if times > 1:
         answer = AdminAnswer(Error.INVALID_REQUEST, f"{topic.name} is asked for {times} times")
     elif topic.count > PARTITIONS_MAX + controller.image.partition_count(topic.name):
@@ -34,11 +42,10 @@ async def _create(topic: Any, times: int, validate_only: bool, controller: Contr
         assignment = topic.assignments
         if assignment is not None:
             assignment = tuple(tuple(placed.broker_ids) for placed in assignment)
+        client = call.client(strict_from=STRICT_FROM)
         answer = await controller.ask(
-            CreatePartitions(topic.name, topic.count, assignment, validate_only)
+            CreatePartitions(
+                topic.name, topic.count, assignment, call.request.validate_only, client
+            )
         )
-    return {
-        "name": topic.name,
-        "error_code": answer.error,
-        "error_message": answer.what or None,
-    }
+    return answer

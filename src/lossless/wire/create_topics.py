@@ -17,6 +17,7 @@ from lossless.wire.topic_names import problem
 KEY = 19
 FROM_DEFAULT = -1  # as a number of partitions or replicas
 METADATA_TOPIC = "__cluster_metadata"
+STRICT_FROM = 6  # from here on there is an error for clients that create too much
 PARTITIONS_MAX = 10_000  # of one request, as Kafka has it
 
 
@@ -25,22 +26,22 @@ async def serve(call: Call, controller: Controller) -> Fields:
     validate_only = getattr(call.request, "validate_only", False)
     named = {topic.name: topic for topic in call.request.topics}  # one answer for each name
     total = sum(max(topic.num_partitions, 0) for topic in named.values())
-    return {
-        "topics": [
-            await _create(topic, counts[topic.name], total, validate_only, controller)
-            for topic in named.values()
-        ]
-    }
+    client = call.client(strict_from=STRICT_FROM)
+    told, throttle_ms = [], 0
+    for topic in named.values():
+        answer = _refusal(topic, counts[topic.name], total)
+        request = None
+        if answer is None:
+            request = _request(topic, validate_only, controller)._replace(client=client)
+            answer = await controller.ask(request)
+        told.append(_told(topic, request, answer, controller))
+        throttle_ms = max(throttle_ms, answer.throttle_ms)
+    return {"throttle_time": throttle_ms, "topics": told}
 
 
-async def _create(
-    topic: Any, times: int, total: int, validate_only: bool, controller: Controller
+def _told(
+    topic: Any, request: CreateTopic | None, answer: AdminAnswer, controller: Controller
 ) -> dict[str, Any]:
-    answer = _refusal(topic, times, total)
-    request = None
-    if answer is None:
-        request = _request(topic, validate_only, controller)
-        answer = await controller.ask(request)
     told: dict[str, Any] = {
         "name": topic.name,
         "error_code": answer.error,

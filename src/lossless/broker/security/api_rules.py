@@ -58,6 +58,7 @@ from lossless.broker.security.topic_rules import (
 )
 from lossless.core.messages import Error
 from lossless.core.security.acls import Operation
+from lossless.wire import alter_client_quotas
 from lossless.wire.codec import Fields
 
 READ, DELETE, ALTER = Operation.READ, Operation.DELETE, Operation.ALTER
@@ -85,6 +86,16 @@ def _altered_users(asking: Asking) -> Verdict | None:
     names = {said.name for said in (*asking.message.deletions, *asking.message.upsertions)}
     told = [{"user": name, **with_message(CLUSTER_DENIED)} for name in sorted(names)]
     return Verdict(None, {"results": told})
+
+
+def _altered_quotas(asking: Asking) -> Verdict | None:
+    if asking.on_cluster(ALTER_CONFIGS):
+        return None
+    told = [
+        {"entity": alter_client_quotas.entity_told(said), **with_message(CLUSTER_DENIED)}
+        for said in asking.message.entries
+    ]
+    return Verdict(None, {"entries": told})
 
 
 _ELECTED = Shape(
@@ -164,6 +175,8 @@ RULES: Mapping[int, Rule] = {
     45: on_cluster(ALTER, with_message),
     46: on_cluster(DESCRIBE, with_message),
     47: first_of(group_rule(DELETE), each("topics", "topics", topic_refusal(READ), Shape().told)),
+    48: on_cluster(DESCRIBE_CONFIGS, with_message),
+    49: _altered_quotas,
     50: on_cluster(DESCRIBE, with_message),
     51: _altered_users,
     55: on_cluster(DESCRIBE),
