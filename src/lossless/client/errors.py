@@ -8,6 +8,7 @@
         ├── StoreUnavailable     retriable   4    the store did not do it; nothing is half done
         ├── Refused              permanent   2    too large, not authorised, invalid: never this one
         │   └── SerializationFailed          2    it never became bytes
+        ├── DeserializationFailed permanent  2    its bytes are not what was expected
         ├── TransactionAborted   abortable   4    nothing of this transaction was stored: begin anew
         ├── ClientFailed         fatal       4    the client is finished; make a new one
         │   └── Fenced                       4    another one has taken its place
@@ -94,6 +95,13 @@ class Refused(ClientError):
 
 class SerializationFailed(Refused):
     """It never became bytes; nothing was sent."""
+
+
+class DeserializationFailed(ClientError):
+    """The key or the value of a record that was read is not what was expected."""
+
+    exit_code = 2
+    kind = Kind.PERMANENT
 
 
 class TransactionAborted(ClientError):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
 
 from confluent_kafka import Message
+from confluent_kafka.serialization import SerializationContext
 
 
 class Noting:
@@ -43,3 +45,20 @@ class DyingOnce(Noting):
             died.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         super().__call__(message)
+
+
+def amount_of(data: bytes | None, _context: SerializationContext) -> int:
+    amount: int = json.loads(data or b"")["amount"]
+    return amount
+
+
+class Amounts:
+    """Writes a file for each amount, which the deserialiser has made."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __call__(self, message: Message) -> None:
+        amount = message.value()
+        assert isinstance(amount, int)
+        Path(self.folder, str(amount)).touch()

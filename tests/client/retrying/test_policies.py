@@ -10,6 +10,7 @@ from failed_records import NOW_MS, THEN_MS, failure, forwarded, message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lossless.client.errors import DeserializationFailed
 from lossless.client.record import header
 from lossless.client.retrying import (
     Again,
@@ -17,6 +18,7 @@ from lossless.client.retrying import (
     DeadLetters,
     Forward,
     InPlace,
+    RetryPolicy,
     RetryTopics,
     Stop,
     is_of_another_group,
@@ -192,6 +194,8 @@ def test_the_same_seed_gives_the_same_delays_and_chance_only_shortens_them() -> 
         lambda: InPlace(attempts=0),
         lambda: InPlace(then="drop"),  # type: ignore[arg-type]
         lambda: RetryTopics(delays_s=()),
+        lambda: RetryTopics(suffix=""),
+        lambda: RetryTopics(suffix="/retry"),
         lambda: RetryTopics(delays_s=(1, -1)),
         lambda: RetryTopics(delays_s=(1, float("nan"))),
     ],
@@ -254,5 +258,29 @@ def test_a_retried_record_belongs_to_the_group_that_it_failed_in() -> None:
     assert not is_of_another_group(retried, "billing")
     assert is_of_another_group(retried, "shipping")
     assert not is_of_another_group(message(), "shipping")
-    elsewhere = message("payments", headers=list(decision.headers))  # headers alone prove nothing
-    assert not is_of_another_group(elsewhere, "shipping")
+
+
+def test_groups_with_a_suffix_have_retry_topics_of_their_own() -> None:
+    policy = RetryTopics(delays_s=(1, 2), suffix="-billing")
+    assert policy.retry_topics("orders") == ("orders-billing-0", "orders-billing-1")
+    first = policy.decide(failure())
+    assert isinstance(first, Forward)
+    assert first.topic == "orders-billing-0"
+    retried = forwarded(message(), first)
+    assert policy.due_ms(retried) is not None
+    assert RetryTopics().due_ms(retried) is None
+    second = policy.decide(failure(retried))
+    assert isinstance(second, Forward)
+    assert second.topic == "orders-billing-1"
+    last = policy.decide(failure(forwarded(retried, second)))
+    assert isinstance(last, Forward)
+    assert (last.topic, last.is_dead_letter) == ("orders-dlt", True)
+    letter = read_letter(forwarded(retried, last))
+    assert (letter.original_place, letter.attempts) == ("orders-3@42", 3)
+
+
+@pytest.mark.parametrize("policy", [InPlace(), InPlace(attempts=None), RetryTopics()])
+def test_what_cannot_be_deserialised_is_not_tried_again(policy: RetryPolicy) -> None:
+    decision = policy.decide(failure(error=DeserializationFailed("no JSON")))
+    assert isinstance(decision, Forward)
+    assert decision.is_dead_letter

@@ -7,6 +7,7 @@ committing.py   what is committed, and when;   progress.py    what may be
 chunks.py       records one after the other;   lanes.py       beside each other
 workers.py      threads, processes, tasks;     failures.py    when the handler raised
 units.py        records and offsets in one transaction of a store
+deserializing.py   what the application is given instead of bytes
 """
 
 from lossless.client.consuming.consumer import Consumer

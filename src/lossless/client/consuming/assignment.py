@@ -17,7 +17,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from lossless.client.consuming.committing import Committer
 from lossless.client.consuming.interfaces import (
@@ -33,6 +41,7 @@ from lossless.client.consuming.settings import ConsumerOptions
 from lossless.client.consuming.waiting_keys import WaitingKeys
 from lossless.client.metrics import ConsumerMetrics
 from lossless.client.stores.interface import Store
+from lossless.errors import BadInput
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +77,8 @@ class Assignment:
         self._fail = fail
         self._began: dict[Place, TopicPartition] = {}  # where each one was begun
         self._paused: set[Place] = set()
+        self._asked_to_pause: set[Place] = set()  # by the application, in threads of its own
+        self._asking = threading.Lock()
         self._left_paused: set[Place] = set()  # librdkafka keeps that over a new assignment
         self._unchecked: dict[Place, TopicPartition] = {}
         self._fenced: dict[Place, tuple[float, BaseException]] = {}  # since when, and by what
@@ -183,6 +194,8 @@ class Assignment:
                 self._metrics.lag.pop(f"{place[0]}-{place[1]}", None)
             self._left_paused |= self._paused & places
             self._paused -= places
+            with self._asking:
+                self._asked_to_pause -= places
             self.gone_lately |= places
             self.partitions = [TopicPartition(*place) for place in self._began]
             if self._store is not None:
@@ -197,7 +210,7 @@ class Assignment:
     def apply_pauses(self) -> None:
         assigned = set(self._began)
         wanted = self._work.to_pause(assigned) | set(self._fenced) | set(self._unchecked)
-        wanted &= assigned
+        wanted = (wanted | self._asked_to_pause) & assigned
         if wanted == self._paused:
             return
         to_pause, to_resume = wanted - self._paused, self._paused - wanted
@@ -248,12 +261,47 @@ class Assignment:
         # What was read before is finished first: it would come again, or never have been.
         self._work.hold({place})
         self._work.wait_for_hands({place}, self._options.drain_timeout_s)
+        self._move(place, chosen)
+
+    def seek(self, wanted: TopicPartition) -> None:
+        place = _place(wanted)
+        self._check_assigned({place})
+        first, end = self._positions.watermarks(place)
+        offset = {OFFSET_BEGINNING: first, OFFSET_END: end}.get(wanted.offset, wanted.offset)
+        if not first <= offset <= end:
+            raise BadInput(
+                f"{shown([place])}: offset {offset} is not in the log, which has {first} to {end}",
+                hint="choose one of these, or OFFSET_BEGINNING or OFFSET_END",
+            )
+        self._unchecked.pop(place, None)
+        self._work.hold({place})
+        self._move(place, TopicPartition(*place, offset))
+
+    def _move(self, place: Place, chosen: TopicPartition) -> None:
         self._work.forget({place})
         self._committer.forget({place})
         self._begin(Start(position=chosen))
         self._committer.add({place: chosen})
         self._committer.soon()
         self._assign_anew(place, chosen)
+
+    def pause(self, places: set[Place]) -> None:
+        """May be called from any thread; the poll thread applies it before it reads again."""
+        self._check_assigned(places)
+        with self._asking:
+            self._asked_to_pause |= places
+
+    def resume(self, places: set[Place]) -> None:
+        self._check_assigned(places)
+        with self._asking:
+            self._asked_to_pause -= places
+
+    def _check_assigned(self, places: set[Place]) -> None:
+        if missing := places - set(self._began):
+            raise BadInput(
+                f"{shown(missing)}: not assigned to this consumer",
+                hint="consumer.assigned has those that are; they come and go",
+            )
 
     def _stood_at(self, place: Place) -> TopicPartition:
         (position,) = self._consumer.position([TopicPartition(*place)])

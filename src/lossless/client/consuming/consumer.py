@@ -26,11 +26,13 @@ from typing import Any, Self
 
 from confluent_kafka import Message, TopicPartition
 
+from lossless.client.consuming.assignment import Assignment
 from lossless.client.consuming.chunks import Chunks
-from lossless.client.consuming.failures import Failures, outage_delay_s
+from lossless.client.consuming.deserializing import Deserializer, Deserializing
+from lossless.client.consuming.failures import DeadLetterHook, Failures, outage_delay_s
 from lossless.client.consuming.interfaces import Hook, Work
 from lossless.client.consuming.lanes import Lanes
-from lossless.client.consuming.polling import Poller
+from lossless.client.consuming.polling import CALL_S, Poller
 from lossless.client.consuming.settings import (
     BUFFERED_BYTES_MAX,
     CHUNK_RECORDS,
@@ -89,6 +91,9 @@ class Consumer:
         on_assigned: Hook | None = None,
         on_revoked: Hook | None = None,
         on_lost: Hook | None = None,
+        on_dead_letter: DeadLetterHook | None = None,
+        deserialize_key: Deserializer | None = None,
+        deserialize_value: Deserializer | None = None,
         metrics: ConsumerMetrics | None = None,
         producer: Sender | None = None,
     ) -> None:
@@ -102,6 +107,13 @@ class Consumer:
         Hooks are called in the poll thread, with the partitions: state is loaded by `on_assigned`
         before the first record is handed out, stored and dropped by `on_revoked` after the last
         commit, only dropped by `on_lost`.
+
+        `on_dead_letter(message, error)` is called in the worker's thread when the record is
+        acknowledged as a dead letter.
+
+        Deserialisers are confluent-kafka's: `deserialize_value(data, context)`. A record for which
+        one raises fails with DeserializationFailed: in a loop it is raised, and `retry` sends the
+        record to the dead letters without another attempt.
 
         `buffered_max` and `buffered_bytes_max` bound the records that are read and not finished,
         by number and by the size of their values; the bytes include librdkafka's queue.
@@ -144,6 +156,11 @@ class Consumer:
                 "unreachable",
                 hint="leave `producer` out, or give one without Park: the record is tried again",
             )
+        self._deserializing = (
+            Deserializing(deserialize_key, deserialize_value)
+            if deserialize_key is not None or deserialize_value is not None
+            else None
+        )
         self._named = named
         self._settings = read_settings(
             settings, group=group, workers=workers, buffered_bytes_max=buffered_bytes_max
@@ -163,6 +180,7 @@ class Consumer:
             group=self._settings.group,
             forwarder=self._forwarder,
             retry_topics=frozenset(retry_topics),
+            on_dead_letter=on_dead_letter,
         )
         self._failures.waiting_keys = self._make_waiting_keys()
         self._closed = False
@@ -193,14 +211,19 @@ class Consumer:
     # Loops
 
     def __iter__(self) -> Iterator[Message]:
-        return self._chunks(self._options.chunk_records, "a loop").messages()
+        messages = self._chunks(self._options.chunk_records, "a loop").messages()
+        return messages if self._deserializing is None else map(self._deserializing, messages)
 
     def batches(self, records_max: int = BATCH_RECORDS) -> Iterator[list[Message]]:
         """As many as are there, up to `records_max`, and at least one; finished all at once, when
         the next batch is asked for."""
         if records_max < 1:
             raise BadInput(f"batches of {records_max} records")
-        return self._chunks(min(records_max, CHUNK_RECORDS * 20), "a loop").batches(records_max)
+        chunks = self._chunks(min(records_max, CHUNK_RECORDS * 20), "a loop")
+        batches, deserializing = chunks.batches(records_max), self._deserializing
+        if deserializing is None:
+            return batches
+        return ([*map(deserializing, batch)] for batch in batches)
 
     def _chunks(self, chunk_records: int, what: str) -> Chunks:
         if what == "a loop":
@@ -247,6 +270,8 @@ class Consumer:
                 "store",
                 hint="write it as a plain function",
             )
+        if self._deserializing is not None:
+            handler = self._deserializing.around(handler, is_async=kind == "asyncio")
         failures = self._failures
         if self._store is not None:
             self._run_units(self._store, handler, failures)
@@ -432,6 +457,45 @@ class Consumer:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    # Positions
+
+    def seek(self, position: TopicPartition) -> None:
+        """The next record of this partition is the one at `position.offset`, which is committed.
+
+        OFFSET_BEGINNING and OFFSET_END are the first record that is there and the end. A record in
+        hand changes nothing any more.
+        """
+        if self._store is not None:
+            raise BadInput(
+                "seek with a store: positions are the store's, next to what was stored",
+                hint="change the position in the store while no consumer of the group runs",
+            )
+        assignment = self._assignment()
+        assert self._poller is not None
+        self._poller.call(lambda: assignment.seek(position)).result(CALL_S)
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        """Reads no more of these until `resume`, or until they are revoked. Records that were read
+        ahead still come."""
+        self._assignment().pause({(each.topic, each.partition) for each in partitions})
+
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        self._assignment().resume({(each.topic, each.partition) for each in partitions})
+
+    @property
+    def assigned(self) -> list[TopicPartition]:
+        """The partitions that this consumer has at the moment."""
+        poller = self._poller
+        return list(poller.assignment.partitions) if poller is not None else []
+
+    def _assignment(self) -> Assignment:
+        if self._poller is None:
+            raise BadInput(
+                "no partition is assigned yet",
+                hint="begin a loop or run() first; on_assigned says when partitions have come",
+            )
+        return self._poller.assignment
 
     # Transactions
 

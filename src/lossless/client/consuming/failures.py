@@ -43,6 +43,9 @@ def outage_delay_s(error: StoreUnavailable, outages: int) -> float:
     return delay_s
 
 
+DeadLetterHook = Callable[[Message, BaseException | None], object]
+
+
 class Failures:
     """Asked by workers, of any number of threads."""
 
@@ -54,7 +57,9 @@ class Failures:
         group: str,
         forwarder: Callable[[], Sender],
         retry_topics: frozenset[str] = frozenset(),
+        on_dead_letter: DeadLetterHook | None = None,
     ) -> None:
+        self._on_dead_letter = on_dead_letter
         self._retry_topics = retry_topics
         self.waiting_keys: WaitingKeys | None = None
         self._policy = policy
@@ -144,6 +149,11 @@ class Failures:
             logger.warning(
                 "%s: %s: %s; sent to %s", _place(message), type(error).__name__, error, to.topic
             )
+        if to.is_dead_letter and self._on_dead_letter is not None:
+            try:
+                self._on_dead_letter(message, error)
+            except Exception:
+                logger.exception("on_dead_letter raised; the record is a dead letter all the same")
         offset = getattr(acknowledged, "offset", None)
         return offset if isinstance(offset, int) else None
 

@@ -36,6 +36,7 @@ from lossless.client.errors import Kind
 from lossless.client.metrics import ConsumerMetrics
 from lossless.client.stores.interface import Store
 from lossless.client.stores.topics import Topics
+from lossless.errors import BadInput
 
 logger = logging.getLogger(__name__)
 
@@ -124,6 +125,11 @@ class Poller:
 
     def call(self, function: Callable[[], Any]) -> Future[Any]:
         """Runs it in the poll thread, between two reads."""
+        if threading.current_thread() is self._thread:
+            raise BadInput(
+                "called in a hook, for whose end the call would wait",
+                hint="call it in the loop, or in a handler",
+            )
         future: Future[Any] = Future()
         self._calls.put((function, future))
         if not self._thread.is_alive():

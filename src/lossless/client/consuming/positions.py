@@ -185,7 +185,7 @@ class Positions:
                     logger.info("%s: was added after the group began: first record", shown)
                     return Start(position=TopicPartition(*place, OFFSET_BEGINNING))
             self._pause()
-        _, end = self._watermarks(place)
+        _, end = self.watermarks(place)
         logger.info("%s: no committed offset, begins at the end, %d", shown, end)
         # Committed before anything is read: a consumer that begins at the end and dies at once must
         # not begin further on the next time.
@@ -199,7 +199,7 @@ class Positions:
             answered = self._consumer.committed(asked, timeout=ASK_TIMEOUT_S)
             missing = [each for each in answered if each.offset < 0 and each.error is None]
             ends = [
-                TopicPartition(topic, each.partition, self._watermarks((topic, each.partition))[1])
+                TopicPartition(topic, each.partition, self.watermarks((topic, each.partition))[1])
                 for each in missing
             ]
             self._consumer.commit(offsets=ends, asynchronous=True)  # a lost one is noticed above
@@ -223,7 +223,7 @@ class Positions:
             return self._truncated(place, offset, text)
         if "no previously committed" in text.lower():
             return self._first(place).position
-        first, end = self._watermarks(place)
+        first, end = self.watermarks(place)
         if offset is not None and offset > end and has_epoch(stood_at):
             return self._truncated(place, offset, text)  # what was read there is gone
         return self._out_of_range(place, offset, first, end)
@@ -248,7 +248,7 @@ class Positions:
         return TopicPartition(*place, chosen)
 
     def _truncated(self, place: Place, offset: int | None, text: str) -> TopicPartition:
-        first, end = self._watermarks(place)
+        first, end = self.watermarks(place)
         found = _BROKER_END.search(text)
         diverged = int(found.group(1)) if found and int(found.group(1)) >= 0 else end
         chosen = max(first, min(end, diverged))
@@ -283,7 +283,7 @@ class Positions:
                 failed = error.args[0]
             self._ask_again(failed, deadline, f"what group {self._group} has committed")
 
-    def _watermarks(self, place: Place) -> tuple[int, int]:
+    def watermarks(self, place: Place) -> tuple[int, int]:
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:

@@ -36,6 +36,8 @@ RECORD_BYTES_MAX = 1_000_000  # message.max.bytes of librdkafka; brokers take 48
 MESSAGE_BYTES_MAX = 1_024
 STACK_TRACE_BYTES_MAX = 8_192
 
+RETRY_SUFFIX = "-retry"
+
 _ATTEMPTS_MAX = 1_000_000  # more are not believed: anybody can write headers
 _RECORD_OVERHEAD_BYTES = 100  # lengths, deltas and the header of a batch
 _HEADER_OVERHEAD_BYTES = 8
@@ -70,7 +72,7 @@ class Origin:
         return f"{self.topic}-{self.partition}@{self.offset}"
 
 
-def origin_of(message: Message, *, group: str | None) -> Origin:
+def origin_of(message: Message, *, group: str | None, retry_suffix: str = RETRY_SUFFIX) -> Origin:
     """The place it came from, if it lies on a retry topic; else the place where it lies.
 
     Headers alone prove nothing: a record that was sent back by another tool may still have them.
@@ -79,7 +81,7 @@ def origin_of(message: Message, *, group: str | None) -> Origin:
     topic, partition, offset = placed(message)
     _, timestamp_ms = timestamp_of(message)
     original = text_of(first(headers, names.ORIGINAL_TOPIC))
-    if original is None or not is_retry_topic(topic, of=original):
+    if original is None or not is_retry_topic(topic, of=original, suffix=retry_suffix):
         return Origin(
             topic=topic,
             partition=partition,
@@ -100,41 +102,36 @@ def origin_of(message: Message, *, group: str | None) -> Origin:
     )
 
 
-def attempts_before(message: Message) -> int:
+def attempts_before(message: Message, *, retry_suffix: str = RETRY_SUFFIX) -> int:
     """Failed attempts before the record came here; 0 on the topic it was sent to."""
     headers = by_name(message)
     topic, _, _ = placed(message)
     original = text_of(first(headers, names.ORIGINAL_TOPIC))
-    if original is None or not is_retry_topic(topic, of=original):
+    if original is None or not is_retry_topic(topic, of=original, suffix=retry_suffix):
         return 0
     told = number_of(last(headers, names.RETRY_ATTEMPTS)) or 1
     return min(max(0, told - 1), _ATTEMPTS_MAX)
 
 
-def due_ms_of(message: Message) -> int | None:
+def due_ms_of(message: Message, *, retry_suffix: str = RETRY_SUFFIX) -> int | None:
     """When a record on a retry topic may be tried; None for all others."""
     headers = by_name(message)
     topic, _, _ = placed(message)
     original = text_of(first(headers, names.ORIGINAL_TOPIC))
-    if original is None or not is_retry_topic(topic, of=original):
+    if original is None or not is_retry_topic(topic, of=original, suffix=retry_suffix):
         return None
     return number_of(last(headers, names.RETRY_BACKOFF_TIMESTAMP))
 
 
 def is_of_another_group(message: Message, group: str) -> bool:
-    """Whether it lies on a retry topic because it failed in another group, which tries it again.
-    One that does not say whose it is belongs to every group."""
-    headers = by_name(message)
-    topic, _, _ = placed(message)
-    original = text_of(first(headers, names.ORIGINAL_TOPIC))
-    if original is None or not is_retry_topic(topic, of=original):
-        return False
-    owner = text_of(first(headers, names.ORIGINAL_CONSUMER_GROUP))
+    """Whether a record of a retry topic failed in another group, which tries it again. One that
+    does not say whose it is belongs to every group."""
+    owner = text_of(first(by_name(message), names.ORIGINAL_CONSUMER_GROUP))
     return owner is not None and owner != group
 
 
-def is_retry_topic(topic: str, *, of: str) -> bool:
-    return topic.startswith(f"{of}-retry-") or topic == f"{of}-retry"
+def is_retry_topic(topic: str, *, of: str, suffix: str = RETRY_SUFFIX) -> bool:
+    return topic.startswith(f"{of}{suffix}-") or topic == f"{of}{suffix}"
 
 
 def forwarded_headers(

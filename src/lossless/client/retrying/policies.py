@@ -16,7 +16,11 @@ forwarding: with its own, an old one could be deleted by the retention of the re
 is tried. Its own time stands in the headers, and comes back with `lossless dead-letters replay`.
 
 Groups that read one topic share its retry topics. A record is tried again by the group in which it
-failed, which its headers name, and passed by in the others.
+failed, which its headers name, and passed by in the others. With a `suffix` for each group
+(`<topic><suffix>-0`, …) they have retry topics of their own.
+
+A record whose key or value could not be deserialised fails in the same way every time: it goes to
+the dead letters, or stops the consumer, without another attempt.
 
 Order. `RetryTopics` lets later records pass the one that waits; with `keep_key_order` there is one
 retry topic, where a record is retried in place, and later records of its key are forwarded behind
@@ -27,16 +31,19 @@ many. A record that goes to the dead letters is passed by, in every policy: that
 from __future__ import annotations
 
 import random
+import re
 import sys
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from confluent_kafka import Message
 
+from lossless.client.errors import DeserializationFailed
 from lossless.client.record import Headers
 from lossless.client.retrying.bytes_in_headers import placed
 from lossless.client.retrying.forwarding import (
     RECORD_BYTES_MAX,
+    RETRY_SUFFIX,
     attempts_before,
     due_ms_of,
     exception_name,
@@ -167,6 +174,7 @@ class RetryTopics:
     """Later, elsewhere, while others go on."""
 
     delays_s: tuple[float, ...] = (10, 60, 600)
+    suffix: str = RETRY_SUFFIX  # of the names of retry topics, before their index
     keep_key_order: bool = False
     on: Exceptions = (Exception,)
     not_on: Exceptions = ()
@@ -179,17 +187,23 @@ class RetryTopics:
                 hint="one number of seconds for each retry; for none use DeadLetters()",
             )
 
+        if not re.fullmatch(r"[A-Za-z0-9._-]+", self.suffix):
+            raise BadInput(
+                f"suffix = {self.suffix!r} is not a part of a topic's name",
+                hint="letters, digits, '.', '_' and '-', at least one",
+            )
+
     def decide(self, failure: Failure) -> Decision:
         if not _is_retried(failure, self.on, self.not_on):
-            return _to_dead_letters(failure, self.record_bytes_max)
+            return self._to_dead_letters(failure)
         topic, _, _ = placed(failure.message)
-        original = origin_of(failure.message, group=None).topic
-        failed = attempts_before(failure.message) + failure.attempt
+        original = origin_of(failure.message, group=None, retry_suffix=self.suffix).topic
+        failed = attempts_before(failure.message, retry_suffix=self.suffix) + failure.attempt
         # Delays are used up by the retry topics that it came through, not by its attempts, which
         # would also count what was tried again after a crash; in order, there is only one topic.
-        used = failed - 1 if self.keep_key_order else _next_index(topic, original)
+        used = failed - 1 if self.keep_key_order else self._next_index(topic, original)
         if used >= len(self.delays_s):
-            return _to_dead_letters(failure, self.record_bytes_max)
+            return self._to_dead_letters(failure)
         if self.keep_key_order and topic != original:
             return Again(self.delays_s[used])
         return self._forward(
@@ -206,14 +220,24 @@ class RetryTopics:
         return self._forward(message, group=group, index=0, due_ms=now_ms, attempts=0, error=None)
 
     def due_ms(self, message: Message) -> int | None:
-        return due_ms_of(message)
+        return due_ms_of(message, retry_suffix=self.suffix)
 
     def retry_topics(self, topic: str) -> tuple[str, ...]:
         count = 1 if self.keep_key_order else len(self.delays_s)
-        return tuple(f"{topic}-retry-{index}" for index in range(count))
+        return tuple(f"{topic}{self.suffix}-{index}" for index in range(count))
 
     def dead_letter_topic(self, topic: str) -> str | None:
         return dead_letter_topic(topic)
+
+    def _to_dead_letters(self, failure: Failure) -> Forward:
+        return _to_dead_letters(failure, self.record_bytes_max, retry_suffix=self.suffix)
+
+    def _next_index(self, topic: str, original: str) -> int:
+        """Of the retry topic to go to from here; one of a name that is not ours is the last."""
+        if topic == original:
+            return 0
+        index = topic.removeprefix(f"{original}{self.suffix}-")
+        return int(index) + 1 if index.isdecimal() else sys.maxsize
 
     def _forward(
         self,
@@ -225,10 +249,10 @@ class RetryTopics:
         attempts: int,
         error: BaseException | None,
     ) -> Forward:
-        origin = origin_of(message, group=group)
+        origin = origin_of(message, group=group, retry_suffix=self.suffix)
         _, partition, _ = placed(message)
         return Forward(
-            topic=f"{origin.topic}-retry-{index}",
+            topic=f"{origin.topic}{self.suffix}-{index}",
             partition=partition if self.keep_key_order else None,
             headers=forwarded_headers(
                 message,
@@ -260,27 +284,23 @@ class DeadLetters:
         return dead_letter_topic(topic)
 
 
-def _next_index(topic: str, original: str) -> int:
-    """Of the retry topic to go to from here; one of a name that is not ours is the last."""
-    if topic == original:
-        return 0
-    index = topic.removeprefix(f"{original}-retry-")
-    return int(index) + 1 if index.isdecimal() else sys.maxsize
-
-
 def _is_retried(failure: Failure, on: Exceptions, not_on: Exceptions) -> bool:
-    return isinstance(failure.error, on) and not isinstance(failure.error, not_on)
+    return isinstance(failure.error, on) and not isinstance(
+        failure.error, (*not_on, DeserializationFailed)
+    )
 
 
-def _to_dead_letters(failure: Failure, record_bytes_max: int) -> Forward:
-    origin = origin_of(failure.message, group=failure.group)
+def _to_dead_letters(
+    failure: Failure, record_bytes_max: int, *, retry_suffix: str = RETRY_SUFFIX
+) -> Forward:
+    origin = origin_of(failure.message, group=failure.group, retry_suffix=retry_suffix)
     return Forward(
         topic=dead_letter_topic(origin.topic),
         is_dead_letter=True,
         headers=forwarded_headers(
             failure.message,
             origin=origin,
-            attempts=attempts_before(failure.message) + failure.attempt,
+            attempts=attempts_before(failure.message, retry_suffix=retry_suffix) + failure.attempt,
             error=failure.error,
             due_ms=None,
             record_bytes_max=record_bytes_max,
