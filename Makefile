@@ -36,12 +36,13 @@ test-all: ## every test, the whole crash matrix included
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync check coverage classes
 	@$(TESTS)
 
-soak: ## long searches: schedules of safe settings, brokers killed, clients under faults
+soak: ## long searches: schedules of safe settings, brokers killed, requests by chance, clients under faults
 	@scripts/setup postgres
 	@$(PYTHON) -m pytest -m "full" tests/simulator
 	@.venv/bin/python -m benchmarks.sound $(SEEDS)
 	@.venv/bin/lossless prove --set segment-bytes=300 --seeds $(SEEDS)
 	@LOSSLESS_CRASH_ROUNDS=$(ROUNDS) $(PYTHON) -m pytest -s tests/broker/crash/test_crash_rounds.py
+	@LOSSLESS_FUZZ_S=$(SECONDS) $(PYTHON) -m pytest -s tests/broker/robustness/test_random_requests.py
 	@LOSSLESS_CLIENT_SOAK_S=$(SECONDS) $(PYTHON) -m pytest -s --timeout 3600 tests/client/soak
 
 coverage: ## the tests of log, machines and verifier, which must reach every branch

@@ -25,9 +25,8 @@ from lossless.core.messages import (
 from lossless.log.index import AbortedTransaction
 from lossless.log.leader_epochs import EpochEnd
 from lossless.wire import codec, fetch, produce
-from lossless.wire.bounds import TAGS_MAX, BadMessage
+from lossless.wire.bounds import ELEMENTS_MAX, TAGS_MAX, BadMessage
 from lossless.wire.encoding import varint
-from lossless.wire.reading import HOT_ELEMENTS_MAX
 
 TOPICS = {"orders": 7 << 64, "payments": 9}
 NAMES = {number: name for name, number in TOPICS.items()}
@@ -475,7 +474,7 @@ def test_bytes_that_are_no_answer_are_refused_and_not_guessed(data: bytes) -> No
 
 
 def test_partitions_of_all_topics_together_are_bounded() -> None:
-    half = HOT_ELEMENTS_MAX // 2
+    half = ELEMENTS_MAX // 2
     partition = b"\0\0\0\0\0\0"  # its number, no records, no tags
     topic = b"\2a" + varint(half + 1) + partition * half + b"\0"
     fits = b"\0" + struct.pack(">hi", 1, 0) + varint(2) + topic + b"\0"

@@ -25,6 +25,7 @@ from lossless.core.quorum_messages import QuorumBroken
 from lossless.log.log import DamagedLog, Log
 from lossless.log.store import StoreFailed
 
+ASKED_AT_ONCE_MAX = 500  # requests of one administrator, 20 µs each
 FATAL = (StoreFailed, QuorumBroken, DamagedLog)
 _logger = logging.getLogger(__name__)
 _yield: Callable[[], None] = getattr(os, "sched_yield", lambda: None)  # not on every system
@@ -73,6 +74,7 @@ class Host:
         self._timer_ms = 0
         self._to_flush: set[str] = set()
         self._inbox: list[tuple[Callable[..., Effects], tuple[Any, ...]]] = []
+        self._untold: list[asyncio.Future[None]] = []
         self._batching: Batching | None = machine if isinstance(machine, Batching) else None
         self._is_stopped = False
 
@@ -105,6 +107,8 @@ class Host:
 
     def _tell_all(self) -> None:
         events, self._inbox = self._inbox, []
+        if self._untold:
+            self._loop.call_soon(self._wake_untold)
         now_ms = self._clock.now_ms()
         if len(events) == 1:
             self._tell(*events[0], now_ms)
@@ -114,6 +118,11 @@ class Host:
         for handler, arguments in events:
             self._tell(handler, arguments, now_ms)
         self._tell(self._batching.settle, (), now_ms)
+
+    def _wake_untold(self) -> None:
+        untold, self._untold = self._untold, []
+        for answer in untold:
+            resolving(answer)(None)
 
     def _tell(
         self, handler: Callable[..., Effects], arguments: tuple[Any, ...], now_ms: int
@@ -145,12 +154,27 @@ class Host:
             self._timer.cancel()
 
     async def ask(self, request: Any, source: int = -1) -> Any:
-        answer: asyncio.Future[Any] = self._loop.create_future()
-        self.request(source, resolving(answer), request)
-        return await answer
+        return await self._asked(request, source)
 
     async def ask_all(self, requests: Sequence[Any]) -> list[Any]:
-        return list(await asyncio.gather(*(self.ask(request) for request in requests)))
+        """The answers to many requests, some at a time: others are served in between."""
+        answers: list[Any] = []
+        for start in range(0, len(requests), ASKED_AT_ONCE_MAX):
+            asked = [self._asked(one) for one in requests[start : start + ASKED_AT_ONCE_MAX]]
+            answers += [await answer for answer in asked]
+        return answers
+
+    def _asked(self, request: Any, source: int = -1) -> asyncio.Future[Any]:
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self.request(source, resolving(answer), request)
+        return answer
+
+    async def told(self) -> None:
+        """Until the machine has been told everything that has happened so far."""
+        if self._inbox:
+            answer: asyncio.Future[None] = self._loop.create_future()
+            self._untold.append(answer)
+            await answer
 
     # What the machine asks for
 

@@ -67,6 +67,9 @@ class BrokerConfig:
     quorum: QuorumConfig = field(default_factory=QuorumConfig)
 
 
+STORE_NAME_MAX = 240  # characters
+
+
 class TopicConfig(NamedTuple):
     """What the settings of a topic mean for its replicas."""
 
@@ -424,8 +427,11 @@ class Broker:
         self._serving.touch(replica.partition)
 
     def _store_name(self, partition: TopicPartition) -> str:
-        """With the topic's id: one that is created again under its name is another one."""
-        return f"{partition}.{self.image.topics[partition.topic]}"
+        """With the topic's id: one that is created again under its name is another one. A long name
+        is cut off, as in Kafka: file systems allow 255 bytes, and more may be appended."""
+        topic, number = partition
+        end = f"-{number}.{self.image.topics[topic]}"
+        return topic[: STORE_NAME_MAX - len(end)] + end
 
     def _is_eligible(self, broker: int, broker_epoch: int) -> bool:
         known = self.image.brokers.get(broker)

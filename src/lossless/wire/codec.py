@@ -27,6 +27,7 @@ from lossless.wire import envelope
 from lossless.wire.bounds import BadMessage, within_bounds
 
 Fields = Mapping[str, Any]
+ERROR_MESSAGE_MAX = 1000  # characters
 
 _NO_TIME = datetime.datetime.fromtimestamp(0, datetime.UTC)
 _ZEROES: dict[str, Any] = {
@@ -137,6 +138,9 @@ def _conversion(field: Any, hint: Any) -> Callable[[Any], Any]:
             )
         case "error_code":
             return lambda code: ErrorCode(int(code))
+        case "string" if field.name.endswith("error_message") and not is_many:
+            # It may quote a name of the request, and then be longer than a text may be.
+            return lambda text: None if text is None else text[:ERROR_MESSAGE_MAX]
         case _ if is_many:
             return lambda values: None if values is None else tuple(values)
         case _:

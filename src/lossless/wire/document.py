@@ -10,7 +10,6 @@ from lossless.log.compression import BODY_BYTES_MAX
 from lossless.log.record_structure import ELEMENTS_MAX as BATCH_ELEMENTS_MAX
 from lossless.wire.bounds import ELEMENTS_MAX, TAGS_MAX
 from lossless.wire.differences import DIFFERENCES
-from lossless.wire.reading import HOT_ELEMENTS_MAX
 from lossless.wire.versions import APIS, BOTH, BROKER, LEFT_OUT, Listener
 
 _HEAD = """\
@@ -30,8 +29,7 @@ _LIMITS = f"""
 
 | limit | what happens |
 |---|---|
-| A request has at most {ELEMENTS_MAX:,} elements in all its lists, Produce and Fetch \
-{HOT_ELEMENTS_MAX:,} | the connection is closed |
+| A request has at most {ELEMENTS_MAX:,} elements in all its lists | the connection is closed |
 | A set of tagged fields has at most {TAGS_MAX} | the connection is closed |
 | A compressed batch unpacks to at most {BODY_BYTES_MAX >> 20} MiB | MESSAGE_TOO_LARGE |
 | A batch has at most {BATCH_ELEMENTS_MAX:,} records, and as many headers | MESSAGE_TOO_LARGE |

@@ -24,10 +24,10 @@ from lossless.core.messages import (
 )
 from lossless.log.batch import Data, new
 from lossless.log.leader_epochs import EpochEnd
-from lossless.wire.bounds import BadMessage
+from lossless.wire.bounds import ELEMENTS_MAX, BadMessage
 from lossless.wire.codec import Fields
 from lossless.wire.encoding import INT32, INT64, array, string, varint
-from lossless.wire.reading import HOT_ELEMENTS_MAX, Reader, after_tags, array_at, varint_at
+from lossless.wire.reading import Reader, after_tags, array_at, varint_at
 
 KEY, VERSION = 1, 17
 SESSIONS, WITH_RACKS, FLEXIBLE, WITH_TOPIC_IDS, WITH_REPLICA_STATE = 7, 11, 12, 13, 15
@@ -103,7 +103,7 @@ def read_plain(
             return None
         topics, at = varint_at(frame, at + _LIMITS.size)
         elements = topics
-        if not 0 < topics <= HOT_ELEMENTS_MAX:
+        if not 0 < topics <= ELEMENTS_MAX:
             return None
         topic_ids: dict[str, bytes] = {}
         partitions: list[FetchPartition] = []
@@ -113,7 +113,7 @@ def read_plain(
             topic_ids[name] = topic_id
             count, at = varint_at(frame, at + 16)
             elements += count
-            if count <= 0 or elements > HOT_ELEMENTS_MAX:
+            if count <= 0 or elements > ELEMENTS_MAX:
                 return None
             for _ in range(count - 1):
                 index, epoch, offset, last_epoch, log_start, size, tags = _ASKED.unpack_from(

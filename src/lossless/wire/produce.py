@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 
 from lossless.core.messages import Error, Produce, Produced, TopicPartition
 from lossless.log.batch import Data, new
-from lossless.wire.bounds import BadMessage
+from lossless.wire.bounds import ELEMENTS_MAX, BadMessage
 from lossless.wire.codec import Fields
 from lossless.wire.encoding import INT32, array, string
 from lossless.wire.reading import (
-    HOT_ELEMENTS_MAX,
     Reader,
     after_tags,
     array_at,
@@ -83,8 +82,8 @@ def _understood(frame: bytes, at: int, version: int, topic_names: Mapping[int, s
             name = text(frame[start:at])
         partitions, at = array_at(frame, at)
         elements += partitions
-        if elements > HOT_ELEMENTS_MAX:
-            raise BadMessage(f"more than {HOT_ELEMENTS_MAX} elements")
+        if elements > ELEMENTS_MAX:
+            raise BadMessage(f"more than {ELEMENTS_MAX} elements")
         for _ in range(partitions):
             (index,) = INT32.unpack_from(frame, at)
             size, start = varint_at(frame, at + INT32.size)

@@ -13,11 +13,7 @@ from __future__ import annotations
 import struct
 
 from lossless.log.batch import Data
-from lossless.wire.bounds import TAGS_MAX, BadMessage
-
-# Partitions and topics in one request. They take a microsecond each, and a follower names every
-# partition that it follows.
-HOT_ELEMENTS_MAX = 100_000
+from lossless.wire.bounds import ELEMENTS_MAX, TAGS_MAX, BadMessage
 
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
@@ -42,7 +38,7 @@ def varint_at(data: Data, at: int) -> tuple[int, int]:
 def array_at(data: Data, at: int) -> tuple[int, int]:
     """How many there are, and where the first begins."""
     count, at = varint_at(data, at)
-    if not 0 < count <= HOT_ELEMENTS_MAX + 1:
+    if not 0 < count <= ELEMENTS_MAX + 1:
         raise BadMessage(f"an array of {count - 1}")
     return count - 1, at
 
@@ -96,8 +92,8 @@ class Reader:
         if count < 0:
             raise BadMessage(f"an array of {count}")
         self.elements += count
-        if self.elements > HOT_ELEMENTS_MAX:
-            raise BadMessage(f"more than {HOT_ELEMENTS_MAX} elements")
+        if self.elements > ELEMENTS_MAX:
+            raise BadMessage(f"more than {ELEMENTS_MAX} elements")
         return count
 
     def raw(self, size: int) -> bytes:

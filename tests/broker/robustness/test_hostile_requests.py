@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from victim import TOPIC, Client, Victim
 
+from lossless.log.batch import Record, build
 from lossless.wire.codec import Fields
 from lossless.wire.versions import APIS, BROKER
 
@@ -581,6 +582,16 @@ def test_a_request_that_means_no_good_gets_the_protocols_error(victim: Victim, c
         found = errors_of(answer)
         assert not expected or found & expected, (found, answer)
         _still_speaks(client)
+
+
+def test_a_topic_may_have_the_longest_name_that_there_is(victim: Victim) -> None:
+    """The folder of a partition has the topic's name and more, and may not be as long."""
+    batch = build([Record(0, 1, None, b"v")]).data
+    for name in ("x" * 249, "x" * 248 + "y"):
+        victim.create_topic(name)
+        with victim.client() as client:
+            assert victim.produce(client, name, batch).base_offset == 0
+            assert victim.produce(client, name, batch).base_offset == 1
 
 
 def _still_speaks(client: Client) -> None:
