@@ -1,8 +1,9 @@
 """`python -m benchmarks.sound [SEEDS]`: sound settings within their budgets, seed after seed.
 
-Each of the settings runs through SEEDS schedules, beginning where the last run ended, and the
-simulated hours add up in build/sound.json. A finding ends it with exit code 1 and the command that
-shows it.
+Each of the settings runs through SEEDS schedules, beginning where the last run ended. After every
+100 of them the record in build/sound.json is brought up to date, so that simulated hours add up
+from run to run, also when one is interrupted. A finding ends it with exit code 1 and the command
+that shows it.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TypedDict
+from typing import NoReturn, TypedDict
 
 from benchmarks.measure import console
+from lossless.simulator.exercise import Exercised, without_opportunity
 from lossless.simulator.exploring import Exploration, explore
 from lossless.simulator.options import changed, pairs_of
+from lossless.simulator.run import Result
 from lossless.simulator.settings import RECOMMENDED, Settings
 from lossless.verifier.verdict import Verdict
 
 RECORD = Path("build/sound.json")
+SEEDS_AT_A_TIME = 100
 LOOKED_FOR = (
     "lost",
     "unseen",
@@ -96,31 +100,44 @@ def main() -> None:
     recorded: Recorded = {"next_seed": 1, "simulated_hours": 0.0, "cpu_hours": 0.0}
     if RECORD.exists():
         recorded = json.loads(RECORD.read_text())
-    first = recorded["next_seed"]
-    began = time.process_time()
-    for name in SOUND:
-        exploration = run(name, first, seeds)
-        done = exploration.exercised
-        hours = done.simulated_ms / 3_600_000
+    end = recorded["next_seed"] + seeds
+    totals = {name: Exercised() for name in SOUND}
+    while recorded["next_seed"] < end:
+        first = recorded["next_seed"]
+        count = min(SEEDS_AT_A_TIME, end - first)
+        began = time.process_time()
+        for name, total in totals.items():
+            exploration = run(name, first, count)
+            if exploration.found is not None:
+                _end(name, exploration.found)
+            total.add(exploration.exercised)
+            recorded["simulated_hours"] += exploration.exercised.simulated_ms / 3_600_000
+        recorded["cpu_hours"] += (time.process_time() - began) / 3_600
+        recorded["next_seed"] = first + count
+        RECORD.parent.mkdir(exist_ok=True)
+        RECORD.write_text(json.dumps(recorded, indent=2) + "\n")
+    for name, total in totals.items():
         console.print(
-            f"  {name}: {exploration.verdict}, seeds {first} to {first + exploration.schedules - 1}"
-            f", {hours:.2f} simulated hours, {done.acknowledged} records acknowledged, "
-            f"{done.faults.total()} faults, {done.elections.total()} elections"
+            f"  {name}: {total.simulated_ms / 3_600_000:.2f} simulated hours, "
+            f"{total.acknowledged} records acknowledged, {total.faults.total()} faults, "
+            f"{total.elections.total()} elections"
         )
-        if exploration.verdict is not Verdict.UNREFUTED:
-            found = exploration.found
-            what = "" if found is None else f": {', '.join(found.kinds)} in seed {found.seed}"
-            console.print(f"  {SOUND[name] or 'nothing changed'}{what}")
-            sys.exit(exploration.verdict.exit_code)
-        recorded["simulated_hours"] += hours
-    recorded["cpu_hours"] += (time.process_time() - began) / 3_600
-    recorded["next_seed"] = first + seeds
-    RECORD.parent.mkdir(exist_ok=True)
-    RECORD.write_text(json.dumps(recorded, indent=2) + "\n")
+        settings = sound_settings(name)
+        for kind, why in without_opportunity(looked_for(settings), settings, total).items():
+            console.print(f"{name}: UNKNOWN, {kind} had no opportunity, because {why}")
+            sys.exit(Verdict.UNKNOWN.exit_code)
     console.print(
         f"{recorded['simulated_hours']:.1f} simulated hours in {recorded['cpu_hours']:.2f} hours "
-        f"of one core so far, seeds 1 to {first + seeds - 1}, without a finding"
+        f"of one core so far, seeds 1 to {recorded['next_seed'] - 1}, without a finding"
     )
+
+
+def _end(name: str, found: Result) -> NoReturn:
+    changes = " ".join(f"--set {change}" for change in SOUND[name].split())
+    kinds = ",".join(looked_for(sound_settings(name)))
+    console.print(f"{name}: INVALID, {', '.join(found.kinds)} in seed {found.seed}")
+    console.print(f"lossless prove {changes} --look-for '{kinds}' --seed {found.seed}")
+    sys.exit(Verdict.INVALID.exit_code)
 
 
 if __name__ == "__main__":

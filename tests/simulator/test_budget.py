@@ -188,6 +188,23 @@ def test_a_counterexample_beyond_the_budget_says_which_one_was_exceeded() -> Non
     assert beyond(found) == ["power-loss-everywhere, 1 at a time: these settings survive none"]
 
 
+def test_a_death_beside_a_loss_of_power_counts_as_a_loss() -> None:
+    """The last in sync loses power and the other had died: the controller trusts neither."""
+    settings = settings_of(
+        "client=java racks=a faults=power-loss,broker-crash=2,leader-crash=2,broker-pause=2,"
+        "late-messages"
+    )
+    found = explore(settings, [1019], ["lost"]).found
+    assert found is not None
+    assert dict(found.at_a_time) == {FaultKind.LEADER_CRASH: 1, FaultKind.POWER_LOSS: 1}
+    assert beyond(found) == [
+        (
+            "2 brokers died at a time, one of them without what it had not flushed: these settings "
+            "survive at most 1"
+        )
+    ]
+
+
 def script(*timed: Timed) -> Plan:
     return Plan(Kind.WALK, timed, records=((201, 9), (202, 0)), end_ms=3_000)
 

@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
-from lossless.core.messages import TopicPartition, WriteTxnMarker
+import pytest
+
+from lossless.core.broker import Broker
+from lossless.core.controller_node import ControllerNode
+from lossless.core.groups.messages import (
+    NO_OFFSET,
+    OffsetCommit,
+    OffsetCommitAnswer,
+    OffsetFetch,
+    OffsetFetchAnswer,
+    OffsetFetched,
+    OffsetToCommit,
+    PartitionError,
+)
+from lossless.core.messages import OFFSETS_TOPIC, Error, TopicPartition, WriteTxnMarker
+from lossless.core.replica import Replica, Role
+from lossless.log.batch import Record
+from lossless.log.batch import build as build_batch
+from lossless.log.log import Log
+from lossless.log.memory import MemoryStore
+from lossless.log.producers import Producer
 from lossless.simulator.cluster import build
 from lossless.simulator.coordinated import Commit, Generation
 from lossless.simulator.invariants import Invariants
+from lossless.simulator.options import changed, pairs_of
+from lossless.simulator.run import Run
 from lossless.simulator.settings import ProducerSettings, Settings
 from lossless.simulator.world import World
 
@@ -55,3 +79,111 @@ def test_what_coordinators_decide_is_told_in_words() -> None:
     assert Generation("g", 5, ()).told() == "group g is empty"
     assert Commit("g", PARTITION, 3).told() == "group g is at 3 of orders-0"
     assert Commit("g", PARTITION, None).told() == "group g no longer has an offset of orders-0"
+
+
+def leading(epoch: int, coordinator_epoch: int) -> Replica:
+    """A leader as far as its producers are concerned."""
+    known = Producer(epoch, coordinator_epoch)
+    log = SimpleNamespace(producers={7: known})
+    leader = SimpleNamespace(role=Role.LEADER, partition=PARTITION, leader_epoch=1, log=log)
+    return cast("Replica", leader)
+
+
+@pytest.mark.parametrize(
+    ("after", "broken"),
+    [
+        ((4, 2), []),
+        ((5, 3), []),
+        ((3, 2), ["ProducerFenced: broker 1, orders-0, producer 7: epoch 3 after 4"]),
+        (
+            (4, 1),
+            ["CoordinatorFenced: broker 1, orders-0, producer 7: a marker of epoch 1 after 2"],
+        ),
+    ],
+)
+def test_epochs_of_producers_and_of_their_coordinators_only_rise(
+    after: tuple[int, int], broken: list[str]
+) -> None:
+    world, invariants = looking()
+    invariants._check_producers(1, leading(4, 2))
+    invariants._check_producers(1, leading(*after))
+    assert world.broken == broken
+
+
+def node(epoch: int, values: int, high_watermark: int) -> ControllerNode:
+    log = Log(MemoryStore())
+    for _ in range(values):
+        log.append(build_batch([Record(0, 0, None, b"x")]), leader_epoch=epoch, now_ms=0)
+    quorum = SimpleNamespace(high_watermark=high_watermark)
+    return cast("ControllerNode", SimpleNamespace(quorum=quorum, metadata_log=log))
+
+
+def test_committed_metadata_that_is_replaced_breaks_metadata_stays() -> None:
+    world, invariants = looking()
+    invariants._check_metadata(101, 1, node(1, values=3, high_watermark=2))
+    invariants._check_metadata(102, 1, node(1, values=2, high_watermark=2))
+    invariants._check_metadata(102, 1, node(1, values=2, high_watermark=2))
+    assert world.broken == []
+    invariants._check_metadata(103, 1, node(2, values=2, high_watermark=1))
+    assert world.broken == [
+        (
+            "MetadataStays: controller 3 has epoch 2 at offset 0 of the metadata, and epoch 1 was "
+            "committed there"
+        )
+    ]
+
+
+def test_a_group_that_does_not_find_what_was_acknowledged_to_it_breaks_offsets_stay() -> None:
+    world, invariants = looking()
+    offsets = invariants._offsets
+    offsets._coordinates = lambda _broker, _group: True  # type: ignore[method-assign]
+    broker = cast("Broker", None)
+
+    def commit(offset: int, error: Error = Error.NONE) -> None:
+        request = OffsetCommit("g", (OffsetToCommit(PARTITION, offset),))
+        requests.append(request)
+        offsets.on_request(1, broker, request)
+        invariants.check_answer(request, OffsetCommitAnswer((PartitionError(PARTITION, error),)))
+
+    def fetch(offset: int) -> None:
+        request = OffsetFetch("g", (PARTITION,))
+        requests.append(request)
+        offsets.on_request(1, broker, request)
+        fetched = OffsetFetched(PARTITION, offset=offset)
+        invariants.check_answer(request, OffsetFetchAnswer(Error.NONE, "g", (fetched,)))
+
+    requests: list[object] = []
+    fetch(NO_OFFSET)  # nothing was committed yet
+    commit(3)
+    commit(5)
+    commit(6, Error.REQUEST_TIMED_OUT)  # it may be written nevertheless
+    fetch(5)
+    fetch(6)
+    assert world.broken == []
+    fetch(3)
+    fetch(NO_OFFSET)
+    assert world.broken == [
+        "OffsetsStay: group g finds 3 for orders-0, and 5 was acknowledged to it",
+        "OffsetsStay: group g finds nothing for orders-0, and 5 was acknowledged to it",
+    ]
+
+
+def test_the_topics_of_coordinators_are_compacted_where_the_settings_say_so() -> None:
+    settings = changed(
+        Settings(), pairs_of("groups=1 compaction=true segment-bytes=300", "here"), "here"
+    )
+    run = Run(settings, 1)
+    run.run()
+    brokers = [process.machine for process in run.world.processes.values()]
+    logs = {
+        partition.topic: replica.log
+        for broker in brokers
+        if isinstance(broker, Broker)
+        for partition, replica in broker.replicas.items()
+        if replica.log.log_end_offset
+    }
+    kept = {
+        topic: sum(batch.records_count for batch in log.batches()) for topic, log in logs.items()
+    }
+    assert kept["orders"] == logs["orders"].log_end_offset
+    assert kept[OFFSETS_TOPIC] < logs[OFFSETS_TOPIC].log_end_offset

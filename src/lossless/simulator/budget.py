@@ -19,7 +19,12 @@ from lossless.contract.faults import FaultKind
 from lossless.core.broker import Broker
 from lossless.core.standing import Phase
 from lossless.simulator.faults import Action, kind_of, victim_of
-from lossless.simulator.settings import BROKER_FAULTS, DESTRUCTIVE_FAULTS, Settings
+from lossless.simulator.settings import (
+    BROKER_FAULTS,
+    DEADLY_FAULTS,
+    DESTRUCTIVE_FAULTS,
+    Settings,
+)
 from lossless.simulator.world import FIRST_CONTROLLER, World
 
 Instance = tuple[FaultKind, int]  # a fault, and when it struck: several actions may be one fault
@@ -33,6 +38,7 @@ class Budget:
         self._active: dict[Instance, int] = {}  # the process that it struck; 0: all brokers
         self._refused: set[Instance] = set()
         self.most: Counter[FaultKind] = Counter()  # of each kind, at a time
+        self.most_dead = 0  # brokers that died at a time, at least one of them with a loss
 
     def allows(self, action: Action, at_ms: int) -> bool:
         """Also when nobody drew the fault: what a script does is always done."""
@@ -61,6 +67,9 @@ class Budget:
         self._active[kind, at_ms] = victim
         active = Counter(kind for kind, _ in self._active)
         self.most[kind] = max(self.most[kind], active[kind])
+        if any(active[destructive] for destructive in DESTRUCTIVE_FAULTS):
+            dead = {broker for (kind, _), broker in self._active.items() if kind in DEADLY_FAULTS}
+            self.most_dead = max(self.most_dead, len(dead))
 
     def _forget_what_is_over(self) -> None:
         for instance, victim in list(self._active.items()):
@@ -94,19 +103,37 @@ class Budget:
 def survivable(settings: Settings) -> Mapping[FaultKind, int]:
     """How many of each kind at a time these settings are meant to survive without loss."""
     brokers = settings.brokers if settings.producer.acks == -1 and not settings.unclean else 0
-    copies = min(settings.min_isr, settings.replication_factor)
-    destroyed = brokers if settings.flush_before_ack else min(brokers, copies - 1)
     survived = dict.fromkeys(BROKER_FAULTS, brokers)
-    survived |= dict.fromkeys(DESTRUCTIVE_FAULTS, destroyed)
+    survived |= dict.fromkeys(DESTRUCTIVE_FAULTS, min(brokers, _copies_to_lose(settings)))
     survived[FaultKind.POWER_LOSS_EVERYWHERE] = int(brokers > 0 and settings.flush_before_ack)
     return survived
 
 
-def exceeded(settings: Settings, most: Mapping[FaultKind, int]) -> Iterator[str]:
-    """What struck more often at a time than the settings are meant to survive."""
+def _copies_to_lose(settings: Settings) -> int:
+    if settings.flush_before_ack:
+        return settings.brokers
+    return min(settings.min_isr, settings.replication_factor) - 1
+
+
+def exceeded(
+    settings: Settings, most: Mapping[FaultKind, int], most_dead: int = 0
+) -> Iterator[str]:
+    """What struck more often at a time than the settings are meant to survive.
+
+    The controller takes every process that did not stop cleanly for one that has lost something
+    (KIP-966). So while one broker has, the others that died count as well.
+    """
     survived = survivable(settings)
+    is_named = False
     for kind, count in most.items():
         limit = survived.get(kind, count)
         if count > limit:
+            is_named |= kind in DESTRUCTIVE_FAULTS
             survived_text = f"at most {limit}" if limit else "none"
             yield f"{kind.value}, {count} at a time: these settings survive {survived_text}"
+    limit = survived[DESTRUCTIVE_FAULTS[0]]
+    if most_dead > limit and not is_named:
+        yield (
+            f"{most_dead} brokers died at a time, one of them without what it had not flushed: "
+            f"these settings survive at most {limit}"
+        )

@@ -10,7 +10,7 @@ from lossless.core.broker import Broker
 from lossless.core.controller_node import ControllerNode
 from lossless.core.machine import Effects, Machine, Send, Token
 from lossless.core.messages import AdminAnswer, CreateTopic, Error
-from lossless.simulator.settings import BACKOFF_MS, COORDINATOR_PARTITIONS, Settings
+from lossless.simulator.settings import BACKOFF_MS, COMPACTED, COORDINATOR_PARTITIONS, Settings
 from lossless.simulator.world import FIRST_CONTROLLER, TOPIC, Process, World
 
 
@@ -43,6 +43,7 @@ def build(settings: Settings, seed: int) -> World:
             draw=draw(process.id),
             config=settings.broker_config,
             rules=settings.rules,
+            topic_config=settings.topic_config if settings.compaction else None,
             rack=racks[(process.id - 1) % len(racks)] if racks else None,
         )
 
@@ -57,11 +58,12 @@ def topics(settings: Settings) -> list[CreateTopic]:
     """That of the clients, and those of the coordinators, which never elect uncleanly."""
     min_isr = ("min.insync.replicas", str(settings.min_isr))
     unclean = ("unclean.leader.election.enable", "true" if settings.unclean else "false")
+    compacted = (COMPACTED,) if settings.compaction else ()
     replicas = settings.replication_factor
     return [
         CreateTopic(TOPIC, settings.partitions, replicas, (min_isr, unclean)),
         *(
-            CreateTopic(topic, COORDINATOR_PARTITIONS, replicas, (min_isr,))
+            CreateTopic(topic, COORDINATOR_PARTITIONS, replicas, (min_isr, *compacted))
             for topic in settings.internal_topics
         ),
     ]

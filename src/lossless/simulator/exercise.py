@@ -137,6 +137,10 @@ _NEEDS: Mapping[str, tuple[_Need, ...]] = {
     "OneOwner": (_REBALANCED,),
     "OwnerCommits": (_REBALANCED, _COMMITTED),
     "OneOutcome": (_TRANSACTION,),
+    "ProducerFenced": (_STORED, _DISTURBED),
+    "CoordinatorFenced": (_TRANSACTION, _DISTURBED),
+    "OffsetsStay": (_COMMITTED, _REBALANCED),
+    "MetadataStays": (_DISTURBED,),
 }
 
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from lossless.core.broker import Broker
 from lossless.core.controller_node import ControllerNode
-from lossless.core.groups.messages import OffsetCommit
+from lossless.core.coordinator import partition_for
+from lossless.core.groups.messages import (
+    NO_OFFSET,
+    OffsetCommit,
+    OffsetCommitAnswer,
+    OffsetFetch,
+    OffsetFetchAnswer,
+)
 from lossless.core.messages import (
     CONSUMER,
     NO_LEADER,
+    OFFSETS_TOPIC,
     AlterPartition,
+    Error,
     Fetch,
     Producer,
     TopicPartition,
@@ -20,6 +30,7 @@ from lossless.core.metadata import Image, PartitionState
 from lossless.core.replica import Replica, Role
 from lossless.simulator.coordinated import Commit, Generation, client, led, written
 from lossless.simulator.exercise import Exercised, election
+from lossless.simulator.settings import COORDINATOR_PARTITIONS, RETENTION_MS
 from lossless.simulator.world import Process, World, name_of
 
 INVARIANTS = {
@@ -36,6 +47,10 @@ INVARIANTS = {
     "OneOwner": "no two members of a group have a partition in one generation",
     "OwnerCommits": "a group's offset is committed by the member that has the partition now (C13)",
     "OneOutcome": "no transaction is committed here and aborted there",
+    "ProducerFenced": "a partition takes no batch of an earlier epoch of a producer than it has",
+    "CoordinatorFenced": "a partition takes no marker of an earlier coordinator than it has",
+    "OffsetsStay": "a group finds the last offset that was acknowledged to it, or a later one",
+    "MetadataStays": "what the controllers have committed stays, at its offset",
 }
 
 
@@ -62,6 +77,10 @@ class Invariants:
         self._written: dict[tuple[int, TopicPartition, int], int] = {}  # of a coordinator's log
         self._generations: dict[str, Generation] = {}
         self._outcomes: dict[Producer, bool] = {}
+        self._producers: dict[tuple[int, TopicPartition, int, int], tuple[int, int]] = {}
+        self._metadata: dict[int, int] = {}  # committed: the epoch of each batch, by offset
+        self._metadata_end: dict[tuple[int, int], int] = {}  # looked at, by node and its life
+        self._offsets = _Offsets(world)
 
     def check(self, number: int) -> None:
         """After a step of one process."""
@@ -84,7 +103,11 @@ class Invariants:
                         is_shorter = state.log_end_offset < before.log_end_offset
                         self._exercised.truncations += is_shorter
                     self._check_replica(number, replica)
-        elif isinstance(machine, ControllerNode) and machine.active is not None:
+                    self._check_producers(number, replica)
+        elif isinstance(machine, ControllerNode):
+            self._check_metadata(number, process.life, machine)
+            if machine.active is None:
+                return
             image = machine.active.image
             if self._image_end.get(number) != image.end_offset:
                 self._image_end[number] = image.end_offset
@@ -114,6 +137,7 @@ class Invariants:
             self._check_marker(request)
         if not isinstance(machine, Broker):
             return
+        self._offsets.on_request(number, machine, request)
         for replica in led(machine):
             state = self._world.agreed(replica.partition)
             if state is None or state.leader_epoch != replica.leader_epoch:
@@ -157,7 +181,9 @@ class Invariants:
             self._break("OneOutcome", f"producer {producer.id}, epoch {producer.epoch}")
 
     def check_answer(self, request: Any, answer: Any) -> None:
-        """Of the controller to a leader that asked for another in-sync set."""
+        """Of the controller to a leader that asked for another in-sync set; of a coordinator."""
+        for what in self._offsets.on_answer(request, answer):
+            self._break("OffsetsStay", what)
         if not isinstance(request, AlterPartition) or answer is None or answer.error:
             return
         partition = request.partition
@@ -189,6 +215,39 @@ class Invariants:
             self._break("HighWatermarkRises", f"{who}: from {before} to {high_watermark}")
         self._leaders[key] = (number, high_watermark)
         self._check_in_sync(replica, who)
+
+    def _check_producers(self, number: int, replica: Replica) -> None:
+        """While one broker leads, epochs of producers and of their coordinators only rise."""
+        if replica.role is not Role.LEADER:
+            return
+        for producer_id, known in replica.log.producers.items():
+            key = (number, replica.partition, replica.leader_epoch, producer_id)
+            epoch, coordinator_epoch = self._producers.get(key, (known.epoch, -1))
+            who = f"{name_of(number)}, {replica.partition}, producer {producer_id}"
+            if known.epoch < epoch:
+                self._break("ProducerFenced", f"{who}: epoch {known.epoch} after {epoch}")
+            elif known.coordinator_epoch < coordinator_epoch:
+                epochs = f"{known.coordinator_epoch} after {coordinator_epoch}"
+                self._break("CoordinatorFenced", f"{who}: a marker of epoch {epochs}")
+            self._producers[key] = (known.epoch, known.coordinator_epoch)
+
+    def _check_metadata(self, number: int, life: int, node: ControllerNode) -> None:
+        """A node that starts again is looked at again from the beginning."""
+        end = node.quorum.high_watermark
+        seen = self._metadata_end.get((number, life), 0)
+        if seen >= end:
+            return
+        self._metadata_end[number, life] = end
+        for batch in node.metadata_log.batches(seen):
+            if batch.base_offset >= end:
+                break
+            epoch = self._metadata.setdefault(batch.base_offset, batch.leader_epoch)
+            if epoch != batch.leader_epoch:
+                self._break(
+                    "MetadataStays",
+                    f"{name_of(number)} has epoch {batch.leader_epoch} at offset "
+                    f"{batch.base_offset} of the metadata, and epoch {epoch} was committed there",
+                )
 
     def _check_in_sync(self, leader: Replica, who: str) -> None:
         state = self._world.agreed(leader.partition)
@@ -240,3 +299,69 @@ class Invariants:
 
     def _break(self, name: str, what: str) -> None:
         self._world.broken.append(f"{name}: {what}")
+
+
+class _Offsets:
+    """The offsets that groups commit, as clients and coordinators see them.
+
+    A coordinator that has been replaced without being aware of it may answer with what it had, as
+    Kafka's does: it is not held to this.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._may_expire = world.settings.offsets_retention_ms < RETENTION_MS
+        # By group and partition, in the order in which they arrived at a coordinator.
+        self._arrived: dict[tuple[str, TopicPartition], list[int]] = {}
+        self._acknowledged: dict[tuple[str, TopicPartition], int] = {}  # the last, in that order
+        # Of requests, by id: the world keeps them all.
+        self._places: dict[int, list[int]] = {}
+        self._least: dict[int, dict[TopicPartition, int]] = {}
+
+    def on_request(self, number: int, broker: Broker, request: Any) -> None:
+        if isinstance(request, OffsetCommit):
+            places = self._places[id(request)] = []
+            for one in request.offsets:
+                arrived = self._arrived.setdefault((request.group_id, one.partition), [])
+                places.append(len(arrived))
+                arrived.append(one.offset)
+        elif isinstance(request, OffsetFetch) and self._coordinates(broker, request.group_id):
+            self._least[id(request)] = {
+                partition: place
+                for (group, partition), place in self._acknowledged.items()
+                if group == request.group_id
+            }
+
+    def _coordinates(self, broker: Broker, group: str) -> bool:
+        number = partition_for(group, COORDINATOR_PARTITIONS)
+        partition = TopicPartition(OFFSETS_TOPIC, number)
+        replica, state = broker.replicas.get(partition), self._world.agreed(partition)
+        return (
+            replica is not None
+            and state is not None
+            and replica.role is Role.LEADER
+            and replica.leader_epoch == state.leader_epoch
+        )
+
+    def on_answer(self, request: Any, answer: Any) -> Iterator[str]:
+        """What a group was answered, and should not have been."""
+        if isinstance(request, OffsetCommit) and isinstance(answer, OffsetCommitAnswer):
+            places = self._places.get(id(request), [])
+            for place, one in zip(places, answer.partitions, strict=False):
+                if one.error is Error.NONE:
+                    key = (request.group_id, one.partition)
+                    self._acknowledged[key] = max(place, self._acknowledged.get(key, 0))
+        elif isinstance(request, OffsetFetch) and isinstance(answer, OffsetFetchAnswer):
+            least = self._least.get(id(request), {})
+            for fetched in answer.partitions if answer.error is Error.NONE else ():
+                first = least.get(fetched.partition)
+                is_expired = fetched.offset == NO_OFFSET and self._may_expire
+                if first is None or fetched.error is not Error.NONE or is_expired:
+                    continue
+                arrived = self._arrived[request.group_id, fetched.partition]
+                if fetched.offset not in arrived[first:]:
+                    offset = "nothing" if fetched.offset == NO_OFFSET else fetched.offset
+                    yield (
+                        f"group {request.group_id} finds {offset} for {fetched.partition}, and "
+                        f"{arrived[first]} was acknowledged to it"
+                    )

@@ -145,6 +145,7 @@ OPTIONS: dict[str, Option] = {
         "names, one for each broker in turn", _racks, lambda settings: ",".join(settings.racks)
     ),
     "segment-bytes": _number("segment_bytes", 100, 1 << 30),
+    "compaction": _flag("compaction"),
     "fetch-bytes": _number("fetch_bytes", 1, 1 << 20),
     "lag-ms": _number("lag_ms", 100, 100_000),
     "client": Option("java, librdkafka", _client, lambda settings: settings.producer.client),
@@ -262,6 +263,8 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield "idempotent=true needs retries=true"
     if consumer.from_follower and settings.replication_factor == 1:
         yield "from-follower=true needs a follower; rf is 2 or more"
+    if settings.compaction and not settings.internal_topics:
+        yield "compaction=true needs coordinators, whose topics are compacted: groups=1 for example"
     if settings.groups > settings.consumers:
         yield (
             f"groups={settings.groups} needs as many consumers, and there are "

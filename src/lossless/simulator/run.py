@@ -125,6 +125,7 @@ class Result(NamedTuple):
     broken: tuple[str, ...]  # invariants
     exercised: Exercised = Exercised()
     at_a_time: tuple[tuple[FaultKind, int], ...] = ()  # the most faults of each kind
+    most_dead: int = 0  # the most brokers that died at a time, one of them with a loss
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -507,6 +508,7 @@ class Run:
             tuple(dict.fromkeys(world.broken)),
             self._count(history),
             tuple(sorted(self._budget.most.items())),
+            self._budget.most_dead,
         )
 
     def _count(self, history: History) -> Exercised:

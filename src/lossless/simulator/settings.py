@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from lossless.contract.faults import FaultKind
 from lossless.contract.values import SURVIVES_BY_DEFAULT
-from lossless.core.broker import BrokerConfig
+from lossless.core.broker import BrokerConfig, TopicConfig
 from lossless.core.controller_node import ControllerConfig
 from lossless.core.coordination import CoordinationConfig
 from lossless.core.groups.config import GroupConfig
 from lossless.core.messages import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from lossless.core.quorum import QuorumConfig
 from lossless.core.replica import ReplicaConfig
+from lossless.core.settings.broker_settings import BrokerSettings
+from lossless.core.settings.policies import policy_for
 from lossless.core.transactions.config import TransactionConfig, VerificationConfig
 from lossless.log.log import LogConfig
 from lossless.log.rules import RULES, Rules
@@ -30,6 +33,7 @@ CHECKPOINT_MS = 200
 DELIVERY_MS = 600  # how long a record of a transaction is tried for
 TRANSACTION_MS = 1_500  # transaction.timeout.ms
 REBALANCE_MS = 400  # how long a group waits for its members, max.poll.interval.ms
+COMPACTED = ("cleanup.policy", "compact")
 RETENTION_MS = 60_000  # of committed offsets
 COORDINATOR_PARTITIONS = 2  # of each internal topic
 QUORUM = QuorumConfig(
@@ -72,6 +76,13 @@ BROKER_FAULTS = (
 )
 # These take away what was not flushed.
 DESTRUCTIVE_FAULTS = (FaultKind.POWER_LOSS, FaultKind.DISK_FAILURE)
+# These end a broker's process without a clean stop.
+DEADLY_FAULTS = (
+    FaultKind.BROKER_CRASH,
+    FaultKind.LEADER_CRASH,
+    FaultKind.DISK_FULL,
+    *DESTRUCTIVE_FAULTS,
+)
 LATE_MS_MAX = 4 * SESSION_MS
 AT_A_TIME_MAX = 9
 
@@ -167,6 +178,7 @@ class Settings:
     flush_before_ack: bool = False
     racks: tuple[str, ...] = ()
     segment_bytes: int = 1 << 20
+    compaction: bool = False  # of the coordinators' topics, whenever a segment is full
     fetch_bytes: int = 1 << 20  # that a follower asks for at a time
     lag_ms: int = LAG_MS_MAX  # replica.lag.time.max.ms
     producers: int = 2
@@ -204,6 +216,7 @@ class Settings:
             fetch_wait_ms=FETCH_WAIT_MS,
             backoff_ms=BACKOFF_MS,
             checkpoint_ms=CHECKPOINT_MS,
+            tidy_ms=CHECKPOINT_MS if self.compaction else BrokerConfig().tidy_ms,
             replica=ReplicaConfig(
                 lag_ms_max=self.lag_ms,
                 flush_before_ack=self.flush_before_ack,
@@ -213,6 +226,14 @@ class Settings:
             log=LogConfig(segment_bytes=self.segment_bytes),
             quorum=QUORUM,
         )
+
+    def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
+        """Of a topic's own settings only cleanup.policy=compact counts here."""
+        config, policy = self.broker_config, None
+        if COMPACTED in overrides.items():
+            kafkas_defaults, _ = BrokerSettings.from_properties({})
+            policy = policy_for(overrides, kafkas_defaults)
+        return TopicConfig(config.log, config.replica, policy)
 
     @property
     def _coordination(self) -> CoordinationConfig:

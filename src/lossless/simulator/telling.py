@@ -47,7 +47,7 @@ def _unknown(exploration: Exploration, scope: str) -> str:
 
 
 def beyond(result: Result) -> list[str]:
-    return list(exceeded(result.settings, dict(result.at_a_time)))
+    return list(exceeded(result.settings, dict(result.at_a_time), result.most_dead))
 
 
 def account(
