@@ -20,6 +20,7 @@ from lossless.client.errors import BufferFull, ClientFailed, NotDelivered
 from lossless.client.producing.delivery import Delivery
 from lossless.client.producing.giving_up import Callback, Park
 from lossless.client.producing.producer import Producer
+from lossless.engines.local.planned import PlannedCluster
 from lossless.errors import BadInput
 
 NOBODY = "127.0.0.1:1"  # where nothing listens
@@ -295,3 +296,38 @@ for _ in range(20):
     )
     assert set(ended.stdout.split()) <= {"ClientFailed", "NotDelivered"}
     assert len(ended.stdout.split()) == 20
+
+
+def test_a_signal_handler_may_close_the_producer_that_it_interrupted_in_hearing_answers(
+    kafka: PlannedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing at once would wait for answers that only the interrupted thread can read."""
+    monkeypatch.setattr("lossless.client.producing.delivery.COUNTED_AT_ONCE", 1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0})
+    sent: list[Delivery] = []
+    handled = threading.Event()
+    count = producer._deliveries.count
+
+    def count_and_interrupt() -> None:
+        if threading.current_thread() is threading.main_thread() and not handled.is_set():
+            signal.raise_signal(signal.SIGTERM)
+        count()
+
+    def on_signal(*_: object) -> None:
+        handled.set()
+        producer.close(20)
+
+    def send_until_closed() -> None:
+        while True:
+            sent.append(producer.send(topic, b"v", b"k"))
+
+    producer._deliveries.count = count_and_interrupt
+    before = signal.signal(signal.SIGTERM, on_signal)
+    try:
+        with pytest.raises(ClientFailed, match="closed"):
+            send_until_closed()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert handled.is_set()
+    assert producer._is_ended
+    assert {delivery.result(0).topic for delivery in sent} == {topic}

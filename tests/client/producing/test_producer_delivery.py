@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from aiokafka.partitioner import murmur2
+from confluent_kafka import Message
 from confluent_kafka.serialization import MessageField, SerializationContext, StringSerializer
 from reading_back import values_by_key
 
@@ -294,6 +295,33 @@ def test_an_answer_that_ctrl_c_took_away_is_a_failure(kafka: PlannedCluster, top
         with pytest.raises(NotDelivered, match="may be written or not"):
             producer.flush(30)
         assert lost.done
+
+
+def test_an_answer_that_a_signal_handler_interrupts_leaves_nothing_in_flight(
+    kafka: PlannedCluster, topic: str
+) -> None:
+    """A handler of SIGTERM may call sys.exit() at any step of `send`."""
+
+    sent: list[Delivery] = []
+
+    class Interrupted(list[Message]):
+        def append(self, message: Message) -> None:
+            if threading.current_thread() is threading.main_thread():
+                raise SystemExit
+            super().append(message)
+
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0}
+    with Producer(settings, audit=False) as producer:
+
+        def send_until_interrupted() -> None:
+            while True:
+                producer._deliveries.acknowledged = Interrupted()
+                sent.append(producer.send(topic, b"v", b"k"))
+
+        with pytest.raises(SystemExit):
+            send_until_interrupted()
+        producer.flush(30)
+        assert all(delivery.done for delivery in sent)
 
 
 # P2

@@ -32,8 +32,15 @@ class Deliveries:
     does. Each step is one that the interpreter makes as a whole, so there is no lock. What comes of
     a failure, and the application's callbacks, are left to the serving thread."""
 
-    def __init__(self, on_failure: OnFailure, check_may_wait: Callable[[str], None]) -> None:
-        """check_may_wait: raises where waiting for a delivery would never end."""
+    def __init__(
+        self,
+        on_failure: OnFailure,
+        check_may_wait: Callable[[str], None],
+        count: Callable[[], None],
+    ) -> None:
+        """check_may_wait: raises where waiting for a delivery would never end. count: counts what
+        is acknowledged and empties the list of it, in any thread."""
+        self.count = count
         self.check_may_wait = check_may_wait
         self.numbers = itertools.count(1)
         self.outstanding: dict[int, Delivery] = {}
@@ -74,14 +81,16 @@ class Deliveries:
     def is_served(self) -> bool:
         return not self.failures and not self._to_call
 
-    def lost_reports(self) -> list[Delivery]:
-        """When librdkafka has nothing left and nothing more to say: what Ctrl-C took away, between
-        its answer and our hearing it. Nobody knows whether these are stored."""
-        lost = []
+    def fail_lost_reports(self) -> None:
+        """When librdkafka has nothing left and nothing more to say: what an interrupt took away
+        between its answer and our hearing it. Nobody knows whether these are stored."""
         for number, delivery in list(self.outstanding.items()):
             if self.outstanding.pop(number, None) is not None and not delivery.done:
-                lost.append(delivery)
-        return lost
+                error = NotDelivered(
+                    f"an interrupt came while the answer for record {number} was being read",
+                    hint="it may be written or not",
+                )
+                self.failed(delivery, error)
 
     # Since when
 

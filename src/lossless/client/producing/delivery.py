@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
     from lossless.client.producing.deliveries import Deliveries
 
+# librdkafka answers for up to 100,000 records at a time. They are counted while they are in the
+# processor's cache, and before the garbage collector has to look at them.
+COUNTED_AT_ONCE = 500
+
 _adding = threading.RLock()  # one for all: callbacks are added rarely, and in no time
 
 
@@ -140,12 +144,16 @@ class Delivery:
         deliveries = self.deliveries
         if error is None:
             self.outcome = message
-            deliveries.acknowledged.append(message)
+            acknowledged = deliveries.acknowledged
+            acknowledged.append(message)
             if self._callbacks is not None:
                 deliveries.settled(self)
+            del deliveries.outstanding[self.number]
+            if len(acknowledged) >= COUNTED_AT_ONCE:
+                deliveries.count()
         else:
             deliveries.failures.append((self, error, message))
-        del deliveries.outstanding[self.number]
+            del deliveries.outstanding[self.number]
 
     def acknowledge(self, outcome: Message | Acknowledged) -> None:
         self.outcome = outcome

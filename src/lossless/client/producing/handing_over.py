@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from confluent_kafka import KafkaException
@@ -26,7 +27,7 @@ from lossless.client.record import Record
 if TYPE_CHECKING:
     from lossless.client.producing.transacting import Transactions
 
-ROOM_S = 0.05
+ROOM_S = 0.01  # less than the serving thread stands back
 LOOK_AGAIN_S = 0.01  # of a coroutine, which must not block its loop
 
 
@@ -46,9 +47,12 @@ class HandingOver:
         parking: Parking | None,
         transactions: Transactions | None,
         *,
+        hear: Callable[[float], None] | None,
         wait_s: float | None,
     ) -> None:
-        """Transactions: those of a producer that sends in nothing else."""
+        """Transactions: those of a producer that sends in nothing else. hear: serves librdkafka's
+        answers from the thread that sends, if this may be done there."""
+        self._hear = hear
         self._produce = produce
         self._policy = policy
         self._standing = standing
@@ -67,7 +71,10 @@ class HandingOver:
             left_s = deadline - time.monotonic()
             if left_s <= 0 or self._serving.is_current:  # which is the one that makes room
                 raise self._no_room(record)
-            self._serving.wait_for_room(min(ROOM_S, left_s))
+            if self._hear is None:
+                self._serving.wait_for_room(min(ROOM_S, left_s))
+            else:
+                self._hear(min(ROOM_S, left_s))
 
     async def send_async(self, delivery: Delivery, record: Record) -> None:
         """Like `send`, but lets the event loop run while it waits."""

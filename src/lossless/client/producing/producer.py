@@ -112,7 +112,9 @@ class Producer:
             is_served_here=lambda: self._serving.is_current,
             wait_until_idle=lambda timeout_s: self._settling.wait_until_idle(timeout_s),
         )
-        self._deliveries = Deliveries(self._on_failure, self._standing.check_may_wait)
+        self._deliveries = Deliveries(
+            self._on_failure, self._standing.check_may_wait, self._count_unless_busy
+        )
         self._numbers = self._deliveries.numbers
         self._outstanding = self._deliveries.outstanding
         self._preparing = Preparing(
@@ -125,6 +127,7 @@ class Producer:
         self._constant_headers = self._preparing.constant_headers
         self._marked_at = 0.0
         self._interrupted = False  # in the middle of an answer
+        self._hearing: set[int] = set()  # threads that read answers for others
         self._is_transactional = self._settings.transactional_id is not None
         self._is_careful = self._is_transactional or isinstance(self._giving_up, Park)
         self._is_plain = not (self._is_careful or self._preparing.serializes)
@@ -207,6 +210,7 @@ class Producer:
             self._failing,
             self._parking,
             self._transactions if self._is_transactional else None,
+            hear=None if self._is_careful else self._hear,
             wait_s=buffer_wait_s,
         )
         self._serving.start()
@@ -332,24 +336,23 @@ class Producer:
         record = self._preparing.record(delivery, topic, value, key, timestamp_ms)
         self._handing_over.send(delivery, record, raised)
 
-    def _hear(self) -> None:
+    def _hear(self, wait_s: float = 0.0) -> None:
         """Serves librdkafka's answers from the thread that sends (see serving.py)."""
         self._serving.heard_elsewhere = True
+        thread = threading.get_ident()
+        self._hearing.add(thread)
         try:
-            self._poll(0)
-        except KeyboardInterrupt:
-            # It came while an answer was being told, which is gone now.
-            self._interrupted = True
-            raise
+            self._poll(wait_s)
         except KafkaException as raised:
             self._on_fatal(raised.args[0])
-        # What was just heard is counted at once, while it is at hand: if it were kept for another
-        # thread, the garbage collector would have to look at all of it.
-        if not self._is_transactional and self._counting.acquire(blocking=False):
-            try:
-                self._count()
-            finally:
-                self._counting.release()
+        except BaseException:
+            # Ctrl-C, or what a signal handler raises. One answer may be lost with it.
+            self._interrupted = True
+            raise
+        finally:
+            self._hearing.discard(thread)
+        self._serving.heard_elsewhere = True
+        self._count_unless_busy()
         self._close_if_asked()
 
     @property
@@ -436,8 +439,10 @@ class Producer:
             logger.error("while the producer was closed because of %r: %s", error, also)
 
     def _is_sending_here(self) -> bool:
-        """Whether a signal handler calls, and the send that it interrupted holds a lock: closing
-        would wait for threads that wait for that lock."""
+        """Whether a signal handler calls, and the send that it interrupted holds a lock, or has
+        answers in hand: closing would wait for threads that wait for these."""
+        if threading.get_ident() in self._hearing:
+            return True
         gate = None if self._parking is None else self._parking.gate
         held = gate is not None and is_held_here(gate)
         return held or is_held_here(self._counting) or is_adding_here()
@@ -507,7 +512,8 @@ class Producer:
             self._marked_at = now
             self._measure(now)
             if self._interrupted and len(self._client) == 0:
-                self._fail_lost_reports()
+                self._interrupted = False
+                self._deliveries.fail_lost_reports()
         busy = self._parking is not None and self._parking.tend(now)
         if self._reporting is not None:
             with self._counting:
@@ -526,14 +532,12 @@ class Producer:
             if self._reporting is not None:
                 self._reporting.count(acknowledged)
 
-    def _fail_lost_reports(self) -> None:
-        self._interrupted = False
-        for delivery in self._deliveries.lost_reports():
-            error = NotDelivered(
-                f"an interrupt came while the answer for record {delivery.number} was being read",
-                hint="it may be written or not",
-            )
-            self._deliveries.failed(delivery, error)
+    def _count_unless_busy(self) -> None:
+        if not self._is_transactional and self._counting.acquire(blocking=False):
+            try:
+                self._count()
+            finally:
+                self._counting.release()
 
     def _measure(self, now: float) -> None:
         reached = self._deliveries.mark(now)
