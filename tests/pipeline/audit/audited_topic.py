@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from lossless.contract import ParquetSinkContract, PipelineContract, librdkafka_settings
 from lossless.pipeline.audit.balance import add
+from lossless.pipeline.contents import doubtful_rows
 from lossless.pipeline.ledger import Ledger, LedgerEntry, Position, Receipt, SourcePartition
 from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE
 from lossless.pipeline.source import kafka_topic_id
@@ -186,6 +187,12 @@ class ListSink:
 
     def other_ledgers(self) -> dict[str, Ledger]:
         return {}
+
+    def missing_files(self) -> list[str]:
+        return []
+
+    def contents(self, covered: Sequence[str]) -> DataFrame:
+        return doubtful_rows(self.rows(), covered)
 
     def rows(self) -> DataFrame:
         return self._frame(self.rows_)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import psycopg
 import pytest
@@ -330,3 +331,18 @@ def test_rows_of_an_earlier_release_are_called_not_hashed_and_not_altered(
     assert report.findings == []
     (note,) = report.notes
     assert "from offset 0 on, were written by an earlier release" in note
+
+
+def test_a_data_file_that_is_gone_is_named_with_the_records_in_it(
+    audited: Auditor, delta: Copy
+) -> None:
+    rows = delta.sink.rows().selectExpr(f"{PROVENANCE}.offset", "input_file_name() AS file")
+    files = {row["offset"]: unquote(urlsplit(row["file"]).path) for row in rows.collect()}
+    gone = files[3]
+    Path(gone).unlink()
+    report = audited(delta.written.topic, delta.sink)
+    assert report.verdict is Verdict.NOT_BALANCED
+    assert {f.kind for f in report.findings} == {FindingKind.MISSING}
+    assert [f.offset for f in report.findings] == [o for o in sorted(files) if files[o] == gone]
+    assert "1 data file is gone from the delta table" in report.notes[0]
+    assert gone.rpartition("/")[2] in report.notes[0]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from lossless.acknowledged import AcknowledgedCount, latest_revisions
-from lossless.errors import Undecided
+from lossless.errors import Unavailable, Undecided
 from lossless.pipeline.audit.acknowledged_file import (
     AcknowledgedRecord,
     PartitionAcknowledged,
@@ -74,11 +74,14 @@ from lossless.pipeline.ledger import (
     SourcePartition,
     place_losses,
 )
+from lossless.pipeline.session import setting
 from lossless.tally import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+IGNORE_MISSING_FILES = "spark.sql.files.ignoreMissingFiles"
+FILES_NAMED_MAX = 10
 Progress = Callable[[str], None]
 
 
@@ -98,6 +101,9 @@ class Audited(Protocol):
     def rows(self) -> DataFrame: ...
 
     def contents(self, covered: Sequence[str]) -> DataFrame: ...
+
+    def missing_files(self) -> Sequence[str]:
+        """Data files of the table that are gone."""
 
     def dead_letters(self) -> DataFrame: ...
 
@@ -142,14 +148,24 @@ def audit(
             isolation=pipeline.isolation,
         ),
     )
+    auditing = _Audit(
+        spark=spark,
+        name=pipeline.name,
+        sink=sink,
+        log=log,
+        say=progress or (lambda _: None),
+    )
     try:
-        return _Audit(
-            spark=spark,
-            name=pipeline.name,
-            sink=sink,
-            log=log,
-            say=progress or (lambda _: None),
-        ).run(records, bucket_s, contents=contents)
+        try:
+            return auditing.run(records, bucket_s, contents=contents)
+        except Unavailable:
+            gone = sink.missing_files()
+            if not gone:
+                raise
+        auditing.say("reading the table without the files that are gone")
+        with setting(spark, IGNORE_MISSING_FILES, "true"):
+            report = auditing.run(records, bucket_s, contents=contents)
+        return replace(report, notes=[_files_gone(sink.describe(), gone), *report.notes])
     finally:
         log.close()
 
@@ -418,6 +434,15 @@ class _Audit:
             notes=all_notes,
             undecided=undecided,
         )
+
+
+def _files_gone(where: str, gone: Sequence[str]) -> str:
+    files = "1 data file is" if len(gone) == 1 else f"{len(gone)} data files are"
+    more = f" and {len(gone) - FILES_NAMED_MAX} more" if len(gone) > FILES_NAMED_MAX else ""
+    return (
+        f"{files} gone from the {where}, and the records that were stored there are missing: "
+        f"{', '.join(gone[:FILES_NAMED_MAX])}{more}"
+    )
 
 
 def _with_findings(

@@ -38,6 +38,9 @@ class PlainTable:
     def rows(self) -> DataFrame:
         return self._rows
 
+    def missing_files(self) -> tuple[()]:
+        return ()
+
     def contents(self, covered: Sequence[str]) -> DataFrame:
         return doubtful_rows(self._rows, covered)
 

@@ -307,6 +307,10 @@ class DeltaSink:
             raise BadInput(f"there is no Delta table at {self._shown_path} yet")
         return self._delta.load()
 
+    def missing_files(self) -> Sequence[str]:
+        with self._storage("looking for the files of"):
+            return [*self._delta.missing_files(), *self._letters.missing_files()]
+
     def contents(self, covered: Sequence[str]) -> DataFrame:
         return doubtful_rows(self.rows(), covered)
 

@@ -180,6 +180,9 @@ class DeltaLetters:
         letters = self._delta.load(snapshot.version).where(self._is_ours() & counts)
         return letters.select(*LETTER_SCHEMA.fieldNames())
 
+    def missing_files(self) -> list[str]:
+        return self._delta.missing_files()
+
     def settled(self) -> int:
         snapshot = self._delta.snapshot()
         return self._settled_in(snapshot) if snapshot.exists else 0

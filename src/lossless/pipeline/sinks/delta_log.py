@@ -127,6 +127,11 @@ class Snapshot:
         found = self._delta.to_list(self._java.setTransactions())
         return {str(each.appId()): int(each.version()) for each in found}
 
+    def data_files(self) -> set[str]:
+        """The files that the table consists of."""
+        paths = self._delta.frame(self._java.allFiles().toDF()).select("path").collect()
+        return {unquote(row["path"]) for row in paths}
+
     def file_paths(self, containing: str) -> set[str]:
         """The files that the table has, or had and still keeps for time travel.
 
@@ -300,6 +305,13 @@ class DeltaLog:
         if str(store.getClass().getSimpleName()) == "LogStoreAdaptor":
             store = store.logStoreImpl()
         return store
+
+    def missing_files(self) -> list[str]:
+        """The data files of the newest version that are no longer there."""
+        snapshot = self.snapshot()
+        if not snapshot.exists:
+            return []
+        return sorted(path for path in snapshot.data_files() if not self.has(path))
 
     # Writing
 

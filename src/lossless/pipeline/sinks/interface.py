@@ -124,6 +124,10 @@ class Sink(Protocol):
     def rows(self) -> DataFrame:
         """The stored rows, for the audit; carries PROVENANCE."""
 
+    def missing_files(self) -> Sequence[str]:
+        """Data files that belong to the table or its dead letters and are gone; looked for when
+        reading failed."""
+
     def contents(self, covered: Sequence[str]) -> DataFrame:
         """The rows whose contents are not shown to be as written; see contents.py.
 

@@ -214,6 +214,9 @@ class ParquetSink:
                 return self._spark.createDataFrame([], self._prepared or schema)
             return self._reader(newest.schema).parquet(self._folder.uri()).drop(COMMIT_COLUMN)
 
+    def missing_files(self) -> tuple[()]:
+        return ()
+
     def contents(self, covered: Sequence[str]) -> DataFrame:
         return doubtful_rows(self.rows(), covered)
 

@@ -434,6 +434,9 @@ class PostgresSink:
         frame = scan_provenance(self._spark, self._dsn, snapshot, statements)
         return frame.select(F.struct(*PROVENANCE_TYPE.names).alias(PROVENANCE))
 
+    def missing_files(self) -> tuple[()]:
+        return ()
+
     def contents(self, covered: Sequence[str]) -> DataFrame:
         """The server hashes every row again; only those that differ leave it. Readable until
         `contents` is called again, or `close`."""
