@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
+from psycopg import sql
+from pyspark.sql import types as T
 
 from cli.command import lossless
+from lossless.pipeline.ledger import Ledger, LedgerEntry
+from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE
+from lossless.pipeline.sinks.parquet_log import LEDGER_FILE, CommitRecord, commit_name
+from lossless.pipeline.sinks.postgres_types import PROVENANCE_COLUMNS
+
+if TYPE_CHECKING:
+    from postgres_server import PostgresServer
 
 PIPELINES = """
 [cluster]
@@ -55,3 +68,88 @@ def test_a_module_is_looked_for_without_being_run(tmp_path: Path, names: tuple[s
     assert answer.returncode == 4
     assert "127.0.0.1:1" in answer.stderr
     assert "it was run" not in answer.stderr
+
+
+SINK = """
+[cluster]
+client.bootstrap.servers = "127.0.0.1:1"
+[pipelines.orders]
+topics = ["orders"]
+schema = "number BIGINT, text STRING"
+[pipelines.orders.sink]
+{sink}
+"""
+COLUMNS = T.StructType([T.StructField("number", T.LongType())])
+WITH_PROVENANCE = T.StructType([*COLUMNS.fields, T.StructField(PROVENANCE, PROVENANCE_TYPE)])
+
+
+def run_into(folder: Path, sink: str, *arguments: str) -> CompletedProcess[str]:
+    (folder / "lossless.toml").write_text(SINK.format(sink=sink))
+    return lossless(folder, "run", "--once", *arguments, PATH="", JAVA_HOME="")
+
+
+def test_a_master_that_does_not_answer_needs_no_spark_to_be_found(tmp_path: Path) -> None:
+    sink = 'type = "delta"\npath = "orders"'
+    answer = run_into(tmp_path, sink, "--master", "spark://127.0.0.1:1")
+    assert answer.returncode == 4
+    assert "no Spark master answers at spark://127.0.0.1:1" in answer.stderr
+    malformed = run_into(tmp_path, sink, "--master", "spark://somewhere")
+    assert malformed.returncode == 2
+
+
+@pytest.mark.parametrize("command", ["run", "audit"])
+def test_a_server_that_does_not_answer_needs_no_spark_to_be_found(
+    tmp_path: Path, command: str
+) -> None:
+    sink = 'type = "postgres"\ndsn = "host=127.0.0.1 port=1 dbname=shop"\ntable = "orders"'
+    (tmp_path / "lossless.toml").write_text(SINK.format(sink=sink))
+    answer = lossless(tmp_path, command, PATH="", JAVA_HOME="")
+    assert answer.returncode == 4
+    assert "127.0.0.1:1/shop" in answer.stderr
+
+
+def delta_table(folder: Path, _server: PostgresServer) -> str:
+    log = folder / "orders" / "_delta_log"
+    log.mkdir(parents=True)
+    metadata = {"metaData": {"schemaString": json.dumps(WITH_PROVENANCE.jsonValue())}}
+    text = json.dumps(metadata, separators=(",", ":"))
+    (log / f"{0:020}.json").write_text('{"protocol":{}}\n' + text)
+    (log / f"{1:020}.json").write_text('{"commitInfo":{}}')
+    return 'type = "delta"\npath = "orders"'
+
+
+def parquet_table(folder: Path, _server: PostgresServer) -> str:
+    ledger = Ledger(sequence=1)
+    record = CommitRecord(
+        pipeline="orders",
+        attempt="a",
+        ledger=ledger,
+        entry=LedgerEntry.between(Ledger(), ledger, committed_at_ms=0),
+        schema=WITH_PROVENANCE,
+        files=(),
+    )
+    commit = folder / "orders" / commit_name(1)
+    commit.mkdir(parents=True)
+    (commit / LEDGER_FILE).write_text(record.to_json())
+    return 'type = "parquet"\npath = "orders"'
+
+
+def postgres_table(_folder: Path, server: PostgresServer) -> str:
+    dsn = server.dsn(server.create_database())
+    columns = ", ".join(f"{name} {kind}" for name, kind in PROVENANCE_COLUMNS.items())
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL(f"CREATE TABLE orders (number bigint, {columns})"))
+    return f'type = "postgres"\ndsn = "{dsn}"\ntable = "orders"'
+
+
+@pytest.mark.parametrize("table", [delta_table, parquet_table, postgres_table])
+def test_columns_that_the_table_lacks_need_no_spark_to_be_found(
+    tmp_path: Path,
+    postgres_server: PostgresServer,
+    table: Callable[[Path, PostgresServer], str],
+) -> None:
+    sink = table(tmp_path, postgres_server)
+    answer = run_into(tmp_path, sink)
+    assert answer.returncode == 2, answer.stderr
+    assert "text" in answer.stderr
+    assert "add_columns = true in [pipelines.orders]" in answer.stderr

@@ -110,6 +110,7 @@ def command(
     """
     from lossless.engines.choose import connect
     from lossless.pipeline.audit import audit
+    from lossless.pipeline.before_spark import check_master, check_sink
     from lossless.pipeline.pipeline import find_pipeline, spark_log
     from lossless.pipeline.session import build_session
     from lossless.pipeline.sinks import open_sink
@@ -120,6 +121,9 @@ def command(
     if not names:
         raise BadInput(f"{contract.path} has no pipelines", hint="add a [pipelines.NAME] section")
     chosen = [find_pipeline(contract, name) for name in names]
+    check_master(master)
+    if len(chosen) == 1:  # of several, one that cannot be audited does not hide the others
+        check_sink(chosen[0], None)
     client_settings = connect(kafka, contract).client_settings
     with stderr.status("starting Spark") as status:
         spark = build_session(

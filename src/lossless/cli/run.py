@@ -71,6 +71,7 @@ def command(
       lossless run orders --dry-run       what would be read and written
     """
     from lossless.engines.choose import connect
+    from lossless.pipeline.before_spark import check_master
     from lossless.pipeline.events import Committed
     from lossless.pipeline.pipeline import Pipeline, check_pipeline, find_pipeline, spark_log
     from lossless.pipeline.session import build_session
@@ -83,6 +84,7 @@ def command(
     enforce(contract, pipelines=names)
     for each in chosen:
         check_pipeline(each, contract.folder)
+    check_master(master)
     if len(names) == 1:
         running = [Pipeline(names[0], contract=contract, kafka=kafka, master=master)]
     else:

@@ -24,6 +24,7 @@ from lossless.engines.choose import connect
 from lossless.errors import BadInput
 from lossless.pipeline.authorization import require_read
 from lossless.pipeline.batch import Batcher
+from lossless.pipeline.before_spark import check_master, check_sink
 from lossless.pipeline.decode import Decoder, decoder
 from lossless.pipeline.events import Observer, unobserved
 from lossless.pipeline.ledger import Ledger, SourcePartition
@@ -114,6 +115,9 @@ class Pipeline:
         """Everything that can be wrong without Spark is found before Spark is started."""
         pipeline = self._pipeline
         decode = check_pipeline(pipeline, self._contract.folder)
+        if self._given_spark is None:
+            check_master(self._master)
+        check_sink(pipeline, decoded_rows(decode) if pipeline.transform is None else None)
         client_settings = connect(self._kafka, self._contract).client_settings
         source = SourceLog({**client_settings, **pipeline.config})
         topics = source.topics(pipeline.topics, pipeline.topic_pattern)
@@ -125,9 +129,7 @@ class Pipeline:
             log=spark_log(self._contract),
         )
         try:
-            row_schema = T.StructType(
-                [*decode.schema.fields, T.StructField(PROVENANCE, PROVENANCE_TYPE)]
-            )
+            row_schema = decoded_rows(decode)
             transform = None
             if pipeline.transform is not None:
                 # Only now: a module with a UDF in it can be imported only where Spark runs.
@@ -159,6 +161,11 @@ def check_pipeline(pipeline: PipelineContract, folder: Path) -> Decoder:
     if pipeline.transform is not None:
         require_module(pipeline.transform, folder)
     return decode
+
+
+def decoded_rows(decode: Decoder) -> T.StructType:
+    """The rows as the decoder makes them, before any transform."""
+    return T.StructType([*decode.schema.fields, T.StructField(PROVENANCE, PROVENANCE_TYPE)])
 
 
 def spark_log(contract: Contract) -> Path:

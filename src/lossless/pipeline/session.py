@@ -38,8 +38,9 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A query whose thread waits for a server cannot be interrupted, and a stop must return.
     "spark.sql.streaming.stopTimeout": "30s",
-    # Every offset is another one: a dictionary of them is work for nothing.
+    # Every offset is another one, and every hash: a dictionary of them is work for nothing.
     "spark.hadoop.parquet.enable.dictionary#_lossless.offset": "false",
+    "spark.hadoop.parquet.enable.dictionary#_lossless_content_hash": "false",
 }
 
 

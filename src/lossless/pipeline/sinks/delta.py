@@ -72,7 +72,6 @@ from lossless.pipeline.sinks.interface import (
     SchemaDifference,
     SinkUnavailable,
     Staged,
-    allow_columns,
     no_ledger,
     own_ledger,
 )
@@ -229,19 +228,7 @@ class DeltaSink:
             delta_schema.refuse_forgetting(metadata, self._delta.path)
             delta_schema.refuse_unsupported(metadata, self.describe())
             difference = delta_schema.difference(metadata.schema, rows)
-            if difference.incompatible:
-                raise BadInput(
-                    f"the rows do not fit the {self.describe()}: "
-                    + "; ".join(difference.incompatible),
-                    hint="change the schema or the transform, or write to another table",
-                )
-            # A table that an earlier release has made has no column for hashes.
-            wanting = [one for one in difference.added if one.split()[0] != CONTENT_HASH]
-            if wanting and not add_columns:
-                raise BadInput(
-                    f"the {self.describe()} has no column {', '.join(wanting)}",
-                    hint=f"{allow_columns(self._pipeline)}, or add them yourself",
-                )
+            delta_schema.refuse_unfit(difference, self._pipeline, self.describe(), add_columns)
             if difference.added:
                 self._create_or_grow(rows)
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pyspark.sql import types as T
 
 from lossless.errors import BadInput, PromiseBroken
+from lossless.pipeline.outcomes import CONTENT_HASH
 from lossless.pipeline.sinks.delta_log import TableMetadata
-from lossless.pipeline.sinks.interface import SchemaDifference
+from lossless.pipeline.sinks.interface import SchemaDifference, allow_columns
 
 # Features of Delta's protocol under which an appended file is just a file.
 _HARMLESS_FEATURES = frozenset(
@@ -56,6 +57,22 @@ def difference(table: T.StructType, rows: T.StructType) -> SchemaDifference:
     incompatible: list[str] = []
     _compare(table, rows, "", added, incompatible)
     return SchemaDifference(exists=True, added=tuple(added), incompatible=tuple(incompatible))
+
+
+def refuse_unfit(found: SchemaDifference, pipeline: str, where: str, add_columns: bool) -> None:
+    """Raises BadInput when rows with this difference cannot be written."""
+    if found.incompatible:
+        raise BadInput(
+            f"the rows do not fit the {where}: " + "; ".join(found.incompatible),
+            hint="change the schema or the transform, or write to another table",
+        )
+    # A table that an earlier release has made has no column for hashes.
+    wanting = [one for one in found.added if one.split()[0] != CONTENT_HASH]
+    if wanting and not add_columns:
+        raise BadInput(
+            f"the {where} has no column {', '.join(wanting)}",
+            hint=f"{allow_columns(pipeline)}, or add them yourself",
+        )
 
 
 def grown(table: T.StructType, rows: T.StructType) -> T.StructType:

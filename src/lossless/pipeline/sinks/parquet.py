@@ -58,7 +58,6 @@ from lossless.pipeline.sinks.interface import (
     SchemaDifference,
     SinkUnavailable,
     Staged,
-    allow_columns,
     no_ledger,
 )
 from lossless.pipeline.sinks.parquet_log import (
@@ -69,6 +68,7 @@ from lossless.pipeline.sinks.parquet_log import (
     commit_name,
     compare_schemas,
     merge_schemas,
+    refuse_unfit,
 )
 from lossless.pipeline.sinks.parquet_staging import (
     DEAD_LETTERS,
@@ -150,18 +150,7 @@ class ParquetSink:
             self._log.refuse_foreign_entries()
             difference = self.schema_difference(rows)
             rows = with_hash_column(rows)
-            if difference.incompatible:
-                raise BadInput(
-                    f"the rows do not fit the {self.describe()}: "
-                    + "; ".join(difference.incompatible),
-                    hint="change the schema or the transform, or choose another path",
-                )
-            if difference.exists and difference.added and not add_columns:
-                raise BadInput(
-                    f"the rows have columns that the {self.describe()} have not: "
-                    + ", ".join(difference.added),
-                    hint=f"{allow_columns(self._pipeline)}, or drop them in the transform",
-                )
+            refuse_unfit(difference, self._pipeline, self.describe(), add_columns)
             self._folder.make(WORK)
             self._staging.check_that_executors_share_the_path()
             with self._folder.lock():

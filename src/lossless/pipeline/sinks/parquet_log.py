@@ -12,7 +12,7 @@ from lossless.errors import BadInput, PromiseBroken
 from lossless.pipeline.ledger import Ledger, LedgerEntry
 from lossless.pipeline.outcomes import CONTENT_HASH, IS_DEAD
 from lossless.pipeline.sinks.folder import Folder, is_visible
-from lossless.pipeline.sinks.interface import SchemaDifference
+from lossless.pipeline.sinks.interface import SchemaDifference, allow_columns
 
 FORMAT = 1
 COMMIT_COLUMN = "lossless_commit"
@@ -171,6 +171,20 @@ def compare_schemas(table: T.StructType | None, rows: T.StructType) -> SchemaDif
     return SchemaDifference(
         exists=table is not None, added=added if table else (), incompatible=incompatible
     )
+
+
+def refuse_unfit(found: SchemaDifference, pipeline: str, where: str, add_columns: bool) -> None:
+    """Raises BadInput when rows with this difference cannot be written."""
+    if found.incompatible:
+        raise BadInput(
+            f"the rows do not fit the {where}: " + "; ".join(found.incompatible),
+            hint="change the schema or the transform, or choose another path",
+        )
+    if found.exists and found.added and not add_columns:
+        raise BadInput(
+            f"the {where} have no column {', '.join(found.added)}",
+            hint=f"{allow_columns(pipeline)}, or drop them in the transform",
+        )
 
 
 def merge_schemas(table: T.StructType | None, rows: T.StructType) -> T.StructType:

@@ -89,6 +89,7 @@ from lossless.pipeline.sinks.postgres_tables import (
     resolved,
 )
 from lossless.pipeline.sinks.postgres_types import (
+    TableColumn,
     difference,
     new_columns,
     staged_columns,
@@ -228,10 +229,33 @@ class PostgresSink:
             self._grow(connection, table, rows, allowed=add_columns)
             create_tables(connection, table, new_columns(rows))
 
+    def require_fit(self, rows: StructType | None, *, add_columns: bool) -> None:
+        """Reaches the server and raises BadInput when its table does not fit the rows, if they are
+        known yet. Needs no Spark session."""
+        with self._connected("reading the table's columns") as (connection, table):
+            present = columns(connection, table)
+            if rows is not None and present:
+                self._refuse_unfit(rows, present, allowed=add_columns)
+
     def _grow(
         self, connection: Connection[Any], table: TableName, rows: StructType, *, allowed: bool
     ) -> None:
         present = columns(connection, table)
+        self._refuse_unfit(rows, present, allowed=allowed)
+        if present:
+            known = {column.name for column in present}
+            needed = new_columns(rows)
+            hash_type = needed.pop(CONTENT_HASH)
+            lacking = {name: kind for name, kind in needed.items() if name not in known}
+            add_columns(connection, table, lacking)
+            if CONTENT_HASH not in known:
+                # A user that may insert rows and not alter the table goes without hashes.
+                with suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
+                    add_columns(connection, table, {CONTENT_HASH: hash_type})
+
+    def _refuse_unfit(
+        self, rows: StructType, present: Sequence[TableColumn], *, allowed: bool
+    ) -> None:
         found = difference(rows, present)
         problems = list(found.incompatible)
         if not allowed:
@@ -243,16 +267,6 @@ class PostgresSink:
                 hint="change the transform or the table"
                 + (f"; {allow_columns(self._pipeline)}" if found.added and not allowed else ""),
             )
-        if present:
-            known = {column.name for column in present}
-            needed = new_columns(rows)
-            hash_type = needed.pop(CONTENT_HASH)
-            lacking = {name: kind for name, kind in needed.items() if name not in known}
-            add_columns(connection, table, lacking)
-            if CONTENT_HASH not in known:
-                # A user that may insert rows and not alter the table goes without hashes.
-                with suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
-                    add_columns(connection, table, {CONTENT_HASH: hash_type})
 
     # --- a batch
 
