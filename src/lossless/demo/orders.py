@@ -23,7 +23,7 @@ SCHEMA: dict[str, Any] = {
         "customer": {"type": "string"},
         "product": {"type": "string"},
         "quantity": {"type": "integer"},
-        "amount": {"type": "number"},
+        "amount": {"type": "number", "multipleOf": 0.01},
         "currency": {"type": "string"},
         "created_at": {"type": "string", "format": "date-time"},
         "deliver_to": {"type": "string"},
@@ -31,7 +31,7 @@ SCHEMA: dict[str, Any] = {
     "required": ["order_id", "customer", "amount", "created_at"],
 }
 SCHEMA_DDL = (
-    "order_id BIGINT, customer STRING, product STRING, quantity BIGINT, amount DOUBLE, "
+    "order_id BIGINT, customer STRING, product STRING, quantity BIGINT, amount DECIMAL(18,2), "
     "currency STRING, created_at TIMESTAMP, deliver_to STRING"
 )
 

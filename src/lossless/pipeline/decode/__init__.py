@@ -5,19 +5,25 @@
 gives outcomes: the row's columns, PROVENANCE and DEAD_LETTER; see pipeline/outcomes.py. Schemas are
 DDL or JSON Schema, compiled to SQL: no Python runs per record.
 
+A value arrives exactly as it was sent, or its record becomes a dead letter that says why.
+docs/values.md shows what each type makes of each kind of value.
+
 What a JSON record may and may not do
 - null and absent are the same: both are null in the row, both are refused by NOT NULL and, unless
   the type allows null, by `required`. A null for an optional property is accepted.
-- `integer` is written without a fraction: 1.0 is refused. `number` and DOUBLE take what a double
-  can hold, DECIMAL(p,s) rounds half up to s digits, as Spark does, and refuses more than p.
-- STRING in DDL takes any JSON value as its text, as Spark does, so that a nested document can be
+- `integer` is written without a fraction: 1.0 is refused. `number` and DOUBLE refuse a number whose
+  digits a double does not keep. DECIMAL(p,s) takes a number, or the text of one, and refuses more
+  than s digits after the point, unless the schema asks for rounding: `round = "half-even"`.
+- STRING in DDL takes any JSON value as its text, byte by byte, so that a nested document can be
   kept as it is. `"type": "string"` in JSON Schema takes strings only; a text that could have been
   another value ("42", "true", "{}") costs a second parse of its record.
-- Dates and timestamps are ISO 8601 text; a timestamp without an offset is in the session's time
-  zone. `"format": "date-time"` needs the offset. Digits beyond microseconds are cut off.
+- Dates and timestamps are ISO 8601 text, with at most microseconds; a timestamp without an offset
+  is in the session's time zone. TIMESTAMP_NTZ refuses an offset, `"format": "date-time"` needs it.
 - `pattern` is a Java regular expression that may match anywhere in the text.
-- A key that is repeated in an object: the last one counts, unless the record gets a second parse
-  (above, or for a closed object): then it is a dead letter.
+- A key that is repeated in an object, wherever that is, and half of a surrogate pair make a dead
+  letter, and so does a property that differs from the name of a column only in case.
+- A number with more than 15 digits, in a schema with DOUBLE, FLOAT or DECIMAL, and an object or an
+  array that is kept as text cost a second parse of their record.
 - Bytes that are not UTF-8 make a dead letter if they are in a text that would be stored.
 - `"additionalProperties": false` costs a second parse of every record.
 """
@@ -89,7 +95,7 @@ def decoder(
     if schema is None:
         raise BadInput(
             'format = "json" needs a schema',
-            hint='schema = "order_id BIGINT NOT NULL, amount DOUBLE", or a file: .json, .ddl, .sql',
+            hint='schema = "id BIGINT NOT NULL, amount DECIMAL(9,2)", or a file: .json, .ddl, .sql',
         )
     if isinstance(schema, str):
         return JsonDecoder(tree=parse_ddl(schema, where="schema"), group=group)

@@ -1,13 +1,14 @@
 """DDL to a tree: `order_id BIGINT NOT NULL, tags ARRAY<STRING>, address STRUCT<city: STRING>`.
 
 Spark's own parser lives in the JVM; this one needs no session, so that a contract can be checked
-without starting one. It reads the part of the language that JSON can fill.
+without starting one. It reads the part of the language that JSON can fill, and one property more:
+`amount DECIMAL(10,2) round = "half-even"` rounds what has more digits, which is otherwise refused.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from pyspark.sql import types as T
@@ -16,7 +17,9 @@ from lossless.errors import BadInput
 from lossless.pipeline.decode.names import check_names
 from lossless.pipeline.decode.tree import (
     ISO_8601_DATE,
+    ISO_8601_LOCAL_TIMESTAMP,
     ISO_8601_TIMESTAMP,
+    PRECISION_MAX,
     Array,
     Field,
     Map,
@@ -45,15 +48,20 @@ SCALARS: dict[str, T.DataType] = {
     "TIMESTAMP_LTZ": T.TimestampType(),
     "TIMESTAMP_NTZ": T.TimestampNTZType(),
 }
+PROPERTIES = ("NOT", "COMMENT", "ROUND")
 DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
-PRECISION_MAX = 38
+WRITTEN = {
+    "date": ISO_8601_DATE,
+    "timestamp": ISO_8601_TIMESTAMP,
+    "timestamp_ntz": ISO_8601_LOCAL_TIMESTAMP,
+}
 
 TOKEN = re.compile(
     r"""(?P<space>\s+|--[^\n]*)
       | (?P<quoted>`(?:[^`]|``)+`)
       | (?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
       | (?P<word>[^\W\d]\w*|\d+)
-      | (?P<sign>[<>(),:])""",
+      | (?P<sign>[<>(),:=])""",
     re.VERBOSE,
 )
 
@@ -95,14 +103,27 @@ class _Parser:
         self._accept(":")
         node = self._type()
         required = False
-        while self._peek().kind == "word" and self._peek().text.upper() in ("NOT", "COMMENT"):
-            if self._take().text.upper() == "NOT":
-                if not self._accept("NULL"):
-                    self._fail("NULL")
-                required = True
-            elif (comment := self._take()).kind != "text":
-                self._fail("a comment in quotes", comment)
+        while self._peek().kind == "word" and self._peek().text.upper() in PROPERTIES:
+            match self._take().text.upper():
+                case "NOT":
+                    if not self._accept("NULL"):
+                        self._fail("NULL")
+                    required = True
+                case "ROUND":
+                    node = self._rounded(node)
+                case _:
+                    if (comment := self._take()).kind != "text":
+                        self._fail("a comment in quotes", comment)
         return Field(name=name, node=node, required=required, nullable=not required)
+
+    def _rounded(self, node: Node) -> Node:
+        self._expect("=")
+        how = self._take()
+        if how.kind != "text" or how.text[1:-1] != "half-even":
+            self._fail('"half-even"', how)
+        if not isinstance(node, Scalar) or not isinstance(node.type, T.DecimalType):
+            self._fail("a DECIMAL before round", how)
+        return replace(node, rounded=True)
 
     def _name(self) -> str:
         token = self._take()
@@ -128,8 +149,8 @@ class _Parser:
             return self._decimal()
         if name in SCALARS:
             kind = SCALARS[name]
-            written = ISO_8601_DATE if isinstance(kind, T.DateType) else ISO_8601_TIMESTAMP
-            return Scalar(type=kind, called=kind.simpleString(), written=written)
+            called = kind.simpleString()
+            return Scalar(type=kind, called=called, written=WRITTEN.get(called, ""))
         return self._fail("a type that JSON can fill: " + ", ".join(_type_names()), token)
 
     def _map(self) -> Map:

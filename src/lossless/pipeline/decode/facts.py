@@ -18,7 +18,7 @@ SHOWN_LENGTH_MAX = 60
 TABLE = (
     "array<struct<label: string, steps: array<struct<path: string, members: boolean>>,"
     " path: string, kinds: array<string>, low: double, high: double, child: string,"
-    " child_nullable: boolean, names: array<string>, says: string>>"
+    " child_nullable: boolean, names: array<string>, folded: array<string>, says: string>>"
 )
 
 
@@ -42,7 +42,8 @@ class Fact:
     high: float | None = None  # and below `high`
     child: str | None = None  # the value, if it is an object, has a property at this path
     child_nullable: bool = False  # which may be null
-    names: tuple[str, ...] | None = None  # the value, if it is an object, has no other properties
+    names: tuple[str, ...] | None = None  # the value, if it is an object, has no other properties,
+    folded: tuple[str, ...] | None = None  # or none that are among these in lower case
     says: str
 
     def within(self, name: str) -> Fact:
@@ -132,7 +133,12 @@ def _shown(value: Sql, fact: Sql) -> Sql:
 
 def _unnamed(value: Sql, fact: Sql) -> Sql:
     members = _get(value, _HERE, "map<string,variant>")
-    return f"array_except(map_keys({members}), {fact}.names)"
+    unnamed = f"array_except(map_keys({members}), {fact}.names)"
+
+    def is_meant(name: Sql) -> Sql:
+        return f"{fact}.folded IS NULL OR array_contains({fact}.folded, lower({name}))"
+
+    return each("filter", unnamed, is_meant)
 
 
 def _kind(value: Sql) -> Sql:

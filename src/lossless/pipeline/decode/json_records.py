@@ -2,13 +2,17 @@
 
     parsed    from_json of the value with a member added before its last brace, once per record
     suspect   false for a record that is good beyond doubt: the only thing all records pay for
-    letter    of a suspect: null if it is good after all
+    judged    of a suspect: a dead letter, or the row, read again from the texts of its values
 
 Why the member: `from_json` stops at the end of the first JSON value and never reads what follows
 it. If the value's last brace does not close its first object, the member is not found in that
-object. Where it is missing, or the value is `{}`, the suspect is parsed again inside an envelope,
-`{"rows":[VALUE],"end":true}`, which tells what is wrong: whatever follows the value either breaks
-the syntax, is another element of `rows`, or hides `end`.
+object. Where it is missing, or the value is `{}`, the record is a suspect.
+
+A key that is repeated, or that differs from a column's name only in case, is not seen in what was
+parsed. It takes a comma, so a record with no more commas than the members that were found need has
+no such key. Others are parsed as a variant, which refuses a repeated key.
+
+A double has 15 digits that are always those that were sent, so a number with more makes a suspect.
 
 What suspects need is interpreted by Spark rather than compiled to Java: compiled, the messages of a
 few dozen rules exceed the 64 KB that a Java method can have, and few records need them.
@@ -17,6 +21,7 @@ few dozen rules exceed the 64 KB that a Java method can have, and few records ne
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -25,6 +30,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lossless.pipeline.decode.facts import broken_facts
+from lossless.pipeline.decode.hidden import (
+    TEXT,
+    commas_before,
+    has_half_of_a_pair,
+    hides_a_key,
+    may_hide_a_key,
+)
 from lossless.pipeline.decode.letters import (
     MALFORMED_JSON,
     NO_VALUE,
@@ -34,16 +46,28 @@ from lossless.pipeline.decode.letters import (
 from lossless.pipeline.decode.patterns import check_patterns
 from lossless.pipeline.decode.provenance import provenance
 from lossless.pipeline.decode.sql import Sql, any_of, case, let, literal, member, quoted_name
-from lossless.pipeline.decode.tree import Object
+from lossless.pipeline.decode.texts import (
+    DEPTH_MAX,
+    digit_rules,
+    is_one_value,
+    needs_texts,
+    patched,
+    texts,
+)
+from lossless.pipeline.decode.tree import Array, Map, Node, Object, Rule, Scalar
 from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PARSED = "_lossless_parsed"
+DOCUMENT = "_lossless_document"
+COMMAS = "_lossless_commas"
+JUDGED = "_lossless_judged"
 CORRUPT = "_lossless_corrupt"
 # Short, because every record pays for it; odd and random, so that it is nobody's own member.
 END = f"~{secrets.token_urlsafe(3)}"
+LAST_MEMBER = f'"{END}":0}}'
 SOURCE = ("key", "value", "headers", "topic", "topic_id", "partition", "offset", "timestamp")
 
 # Jackson would let these pass; JSON does not have them.
@@ -54,13 +78,16 @@ OPTIONS = {
     "allowNonNumericNumbers": "false",
 }
 
-TEXT = "CAST(value AS STRING)"
-STRIPPED = f"rtrim({literal(' ' + chr(9) + chr(10) + chr(13))}, {TEXT})"
+# Up to here a double has the digits that were sent.
+DIGITS_MAX = 15
+EXPONENT = literal("[0-9][eE]-[0-9]*[1-9][0-9][0-9]")  # large enough for a double to become zero
+WHITESPACE = literal(" " + chr(9) + chr(10) + chr(13))
+STRIPPED = f"rtrim({WHITESPACE}, {TEXT})"
 
 
 def _with_end(value: Sql) -> Sql:
     # Bytes, because the length of a text, and the cut, are counted in characters, one by one.
-    end = f"CAST(',\"{END}\":0}}' AS BINARY)"
+    end = f"CAST(',{LAST_MEMBER}' AS BINARY)"
     return f"CAST(overlay({value} PLACING {end} FROM octet_length({value})) AS STRING)"
 
 
@@ -83,15 +110,21 @@ class JsonDecoder:
 
     def decode(self, records: DataFrame) -> DataFrame:
         check_patterns(records.sparkSession, self.patterns)
-        parsed = F.from_json(F.expr(WITH_END), self._parsed_type, OPTIONS)
-        letter = F.expr(self._letter)
-        # In one select Spark computes the letter once. It does not merge the two, because what the
-        # first computes the second uses repeatedly.
-        return records.select(*SOURCE, parsed.alias(PARSED)).select(
-            *map(F.expr, self._columns),
-            F.expr(provenance()),
-            letter.alias(DEAD_LETTER),
-            letter.isNotNull().alias(IS_DEAD),
+        options = OPTIONS | ({"maxNumLen": str(DIGITS_MAX)} if has_digits(self.tree) else {})
+        parsed = F.from_json(F.col(DOCUMENT), self._parsed_type, options)
+        commas = F.expr(commas_before(LAST_MEMBER, DOCUMENT))
+        judged = F.expr(case((self._is_suspect(), self._judged)))
+        # Spark does not merge the selects, because what one computes the next uses repeatedly.
+        return (
+            records.select(*SOURCE, F.expr(WITH_END).alias(DOCUMENT))
+            .select(*SOURCE, parsed.alias(PARSED), commas.alias(COMMAS))
+            .select(*SOURCE, PARSED, judged.alias(JUDGED))
+            .select(
+                *map(F.expr, self._columns),
+                F.expr(provenance()),
+                F.expr(f"{JUDGED}.letter AS {DEAD_LETTER}"),
+                F.expr(f"{JUDGED}.letter IS NOT NULL AS {IS_DEAD}"),
+            )
         )
 
     @property
@@ -107,32 +140,13 @@ class JsonDecoder:
     @cached_property
     def _columns(self) -> list[Sql]:
         return [
-            f"{column.node.converted(member(PARSED, column.name))} AS {quoted_name(column.name)}"
+            column.node.converted(
+                f"IF({JUDGED} IS NULL, {member(PARSED, column.name)},"
+                f" {member(f'{JUDGED}.row', column.name)})"
+            )
+            + f" AS {quoted_name(column.name)}"
             for column in self.tree.fields
         ]
-
-    @cached_property
-    def _letter(self) -> Sql:
-        """Null for a good record: one beyond doubt, or a suspect that is good after all."""
-        fields = ", ".join(f"'{name}', {name}" for name in SOURCE)
-        letter = let(f"named_struct({fields})", self._letter_of)
-        return case((self._is_suspect(), letter))
-
-    def _letter_of(self, record: Sql) -> Sql:
-        return let(
-            self._error(record),
-            lambda error: case(
-                (
-                    f"{error} IS NOT NULL",
-                    dead_letter(
-                        record,
-                        fqcn=f"{error}.fqcn",
-                        message=f"{error}.message",
-                        group=self.group,
-                    ),
-                )
-            ),
-        )
 
     def _is_suspect(self) -> Sql:
         """What every record pays for. False for a record that is good beyond doubt."""
@@ -141,88 +155,135 @@ class JsonDecoder:
             f"{member(PARSED, END)} IS NULL",
             *(rule.broken(PARSED) for rule in self.tree.rules()),
             *(doubt(PARSED) for doubt in self.tree.doubts()),
+            f"({may_hide_a_key(self.tree, PARSED, COMMAS)} AND {hides_a_key(self.tree)})",
         ]
+        if underflows := [underflow(PARSED) for underflow in self.tree.underflows()]:
+            suspicions.append(f"({any_of(underflows)} AND {TEXT} RLIKE {EXPONENT})")
         # Of a column that is null most rules are null: neither broken nor kept.
         return f"coalesce({any_of(suspicions)}, FALSE)"
 
-    def _error(self, record: Sql) -> Sql:
-        """Null after all, or the name and the message of the error."""
-        schema = T.StructType(
-            [
-                T.StructField("rows", T.ArrayType(self.tree.reads)),
-                T.StructField("end", T.BooleanType()),
-                T.StructField(CORRUPT, T.StringType()),
-            ]
-        )
-        options = ", ".join(f"'{key}', '{value}'" for key, value in OPTIONS.items())
-        text = f"CAST({record}.value AS STRING)"
-        enclosed = f"concat('{{\"rows\":[', {text}, '],\"end\":true}}')"
-        parsed = f"from_json({enclosed}, {literal(schema.json())}, map({options}))"
-        document = f"try_variant_get(try_parse_json({enclosed}), '$.rows[0]', 'variant')"
+    @cached_property
+    def _judged(self) -> Sql:
+        fields = ", ".join(f"'{name}', {name}" for name in SOURCE)
+        return let(f"named_struct({fields})", self._judgement_of)
+
+    def _judgement_of(self, record: Sql) -> Sql:
+        def judgement(verdict: Sql) -> Sql:
+            letter = dead_letter(
+                record, fqcn=f"{verdict}.fqcn", message=f"{verdict}.message", group=self.group
+            )
+            has_failed = f"{verdict}.fqcn IS NOT NULL"
+            return f"named_struct('letter', {case((has_failed, letter))}, 'row', {verdict}.row)"
+
+        verdict = let(f"CAST({record}.value AS STRING)", lambda text: self._verdict(record, text))
+        return let(verdict, judgement)
+
+    def _verdict(self, record: Sql, text: Sql) -> Sql:
+        """The name and the message of the error, or the row."""
+        document = f"try_parse_json({text})"
         return case(
-            (f"{record}.value IS NULL", _named(NO_VALUE, "no value: the record is a tombstone")),
-            (f"NOT is_valid_utf8({text})", _named(MALFORMED_JSON, "the value is not UTF-8")),
-            otherwise=let(parsed, lambda envelope: self._error_in(envelope, document)),
+            (
+                f"{record}.value IS NULL",
+                _failed(NO_VALUE, "no value: the record is a tombstone"),
+            ),
+            (f"NOT is_valid_utf8({text})", _failed(MALFORMED_JSON, "the value is not UTF-8")),
+            (f"trim({WHITESPACE}, {text}) = ''", _failed(MALFORMED_JSON, "the value is empty")),
+            otherwise=let(document, lambda variant: self._verdict_on(text, variant)),
         )
 
-    def _error_in(self, envelope: Sql, document: Sql) -> Sql:
-        """`document` is the value as a variant; null when it is not JSON or repeats a key."""
-        row, corrupt = f"get({envelope}.rows, 0)", f"{envelope}.{CORRUPT} IS NOT NULL"
-        count = f"size({envelope}.rows)"
-        is_doubtful = any_of([corrupt, *(doubt(row) for doubt in self.tree.doubts())])
-        return case(
-            (f"{count} = 0", _named(MALFORMED_JSON, "the value is empty")),
-            (
-                f"{count} > 1 OR ({envelope}.end IS NULL AND NOT {corrupt})",
-                _named(MALFORMED_JSON, "something follows the JSON value"),
-            ),
-            (
-                f"NOT {corrupt} AND {row} IS NULL",
-                _named(SCHEMA_VIOLATION, "the value: null is not an object"),
-            ),
-            (is_doubtful, let(document, lambda d: self._second_look(envelope, d))),
-            otherwise=_violation(self._broken_rules(row)),
-        )
-
-    def _second_look(self, envelope: Sql, document: Sql) -> Sql:
-        row, corrupt = f"get({envelope}.rows, 0)", f"{envelope}.{CORRUPT} IS NOT NULL"
-        broken_rules = f"IF({corrupt}, array(), {self._broken_rules(row)})"
-        messages = f"array_union({broken_rules}, {broken_facts(document, self.tree.facts())})"
+    def _verdict_on(self, text: Sql, document: Sql) -> Sql:
+        """`document` is the text as a variant; null when it is not JSON or repeats a key."""
+        is_json = f"from_json(concat('[', {text}, ']'), 'array<string>', {_options(OPTIONS)})"
         return case(
             (
-                f"{document} IS NULL AND {envelope}.rows IS NULL",
-                _named(MALFORMED_JSON, "the value is not JSON"),
+                f"{document} IS NULL AND {is_json} IS NULL",
+                _failed(MALFORMED_JSON, "the value is not JSON"),
+            ),
+            (
+                f"NOT {is_one_value(text)}",
+                _failed(
+                    MALFORMED_JSON,
+                    "something follows the JSON value, or it is nested more than "
+                    f"{DEPTH_MAX} levels deep",
+                ),
             ),
             (
                 f"{document} IS NULL",
-                _named(MALFORMED_JSON, "an object has the same key twice"),
+                _failed(MALFORMED_JSON, "an object has the same key twice"),
             ),
-            otherwise=_violation(
-                messages,
-                otherwise=case(
-                    (
-                        corrupt,
-                        _named(SCHEMA_VIOLATION, "a value does not have the type of its column"),
-                    )
+            (
+                has_half_of_a_pair(text),
+                _failed(
+                    MALFORMED_JSON,
+                    "a text has half of a surrogate pair, which is not a character",
                 ),
             ),
+            (
+                f"schema_of_variant({document}) = 'VOID'",
+                _failed(SCHEMA_VIOLATION, "the value: null is not an object"),
+            ),
+            otherwise=let(self._reading(text), lambda r: self._verdict_on_row(r, document)),
         )
 
-    def _broken_rules(self, row: Sql) -> Sql:
-        messages = [case((rule.broken(row), rule.message(row))) for rule in self.tree.rules()]
-        return f"CAST(array({', '.join(messages)}) AS ARRAY<STRING>)"
+    def _reading(self, text: Sql) -> Sql:
+        """The value read once more, whatever its numbers look like, and the texts in it."""
+        schema = T.StructType([*self.tree.reads.fields, T.StructField(CORRUPT, T.StringType())])
+        parsed = f"from_json({text}, {literal(schema.json())}, {_options(OPTIONS)})"
+        found = texts(self.tree, text) if needs_texts(self.tree) else "NULL"
+        return f"named_struct('parsed', {parsed}, 'texts', {found})"
+
+    def _verdict_on_row(self, reading: Sql, document: Sql) -> Sql:
+        tree, corrupt = self.tree, f"{reading}.parsed.{CORRUPT} IS NOT NULL"
+        row = f"{reading}.parsed"
+        if needs_texts(tree):
+            row = patched(tree, row, f"{reading}.texts")
+        of_digits = _broken(digit_rules(tree), f"{reading}.texts")
+
+        def verdict(row: Sql) -> Sql:
+            of_values = f"IF({corrupt}, array(), {_broken(tree.rules(), row)})"
+            of_document = broken_facts(document, tree.facts())
+            messages = f"array_union(array_union({of_values}, {of_document}), {of_digits})"
+            return let(f"concat_ws('; ', {messages})", lambda said: outcome(said, row))
+
+        def outcome(said: Sql, row: Sql) -> Sql:
+            return case(
+                (f"{said} != ''", _failed_with(SCHEMA_VIOLATION, said)),
+                (
+                    corrupt,
+                    _failed(SCHEMA_VIOLATION, "a value does not have the type of its column"),
+                ),
+                otherwise=f"named_struct('fqcn', CAST(NULL AS STRING),"
+                f" 'message', CAST(NULL AS STRING), 'row', {row})",
+            )
+
+        return let(row, verdict)
 
 
-def _violation(messages: Sql, otherwise: Sql = "NULL") -> Sql:
-    """Of an array of messages, null where a rule is kept."""
-    return let(
-        f"concat_ws('; ', {messages})",
-        lambda listed: case(
-            (f"{listed} != ''", f"named_struct('fqcn', '{SCHEMA_VIOLATION}', 'message', {listed})"),
-            otherwise=otherwise,
-        ),
-    )
+def has_digits(node: Node) -> bool:
+    """Whether a number with many digits may be another one once it is read."""
+    match node:
+        case Scalar():
+            return needs_texts(node) and not node.is_loose
+        case Object():
+            return any(has_digits(field.node) for field in node.fields)
+        case Array():
+            return has_digits(node.element)
+        case Map():
+            return has_digits(node.value)
 
 
-def _named(fqcn: str, message: str) -> Sql:
-    return f"named_struct('fqcn', '{fqcn}', 'message', '{message}')"
+def _broken(rules: Iterable[Rule], value: Sql) -> Sql:
+    messages = [case((rule.broken(value), rule.message(value))) for rule in rules]
+    return f"CAST(array({', '.join(messages)}) AS ARRAY<STRING>)"
+
+
+def _failed(fqcn: str, message: str) -> Sql:
+    return _failed_with(fqcn, literal(message))
+
+
+def _failed_with(fqcn: str, message: Sql) -> Sql:
+    return f"named_struct('fqcn', '{fqcn}', 'message', {message}, 'row', NULL)"
+
+
+def _options(options: Mapping[str, str]) -> Sql:
+    return "map(" + ", ".join(f"'{key}', '{value}'" for key, value in options.items()) + ")"

@@ -4,7 +4,8 @@ What has a meaning for a table is compiled; annotations are passed over; every o
 refused by name and place, because a check that is silently left out is worse than none.
 
     string            STRING; with format date-time TIMESTAMP, with format date DATE
-    integer, number   BIGINT, DOUBLE
+    integer, number   BIGINT, DOUBLE; a number with multipleOf DECIMAL: 0.01 gives DECIMAL(18,2).
+                      A decimal with more digits is refused, or rounded with "round": "half-even"
     boolean           BOOLEAN
     array             ARRAY of `items`
     object            STRUCT of `properties`; without them MAP<STRING, STRING>, whose values are
@@ -15,16 +16,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, NoReturn
 
 from pyspark.sql import types as T
 
 from lossless.errors import BadInput
-from lossless.pipeline.decode.keywords import LIMITS, one_of
+from lossless.pipeline.decode.keywords import LIMITS, exact_number, one_of, scale_of
 from lossless.pipeline.decode.names import check_names
 from lossless.pipeline.decode.tree import (
     ISO_8601_DATE,
+    PRECISION_MAX,
     RFC_3339_TIMESTAMP,
     Array,
     Field,
@@ -42,6 +45,8 @@ ANNOTATIONS = frozenset(
         *("$schema", "$id", "$comment", "$defs", "definitions"),
     ]
 )
+PRECISION = 18  # the largest that Spark keeps in 64 bits
+TYPES = ("string", "integer", "number", "boolean", "array", "object")
 STRUCTURE: Mapping[str, frozenset[str]] = {
     "array": frozenset(["items"]),
     "object": frozenset(["properties", "required", "additionalProperties"]),
@@ -60,7 +65,8 @@ SCALARS: Mapping[str, Scalar] = {
 VALUES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
-    "number": (int, float),
+    "number": (int, Decimal),
+    "decimal": (int, Decimal),
     "boolean": (bool,),
 }
 
@@ -68,7 +74,7 @@ VALUES: Mapping[str, tuple[type, ...]] = {
 def compile_json_schema(text: str, *, where: str) -> tuple[Object, tuple[tuple[str, str], ...]]:
     """The tree, and the regular expressions in it with their places."""
     try:
-        document = json.loads(text)
+        document = json.loads(text, parse_float=Decimal)
     except json.JSONDecodeError as error:
         raise BadInput(
             f"{where}: line {error.lineno}, column {error.colno}: not JSON: {error.msg}"
@@ -93,6 +99,8 @@ class _Compiler:
         if "$ref" in schema:
             return self._reference(schema, pointer, referred)
         kind, nullable = self._kind(schema, pointer)
+        if kind == "number" and "multipleOf" in schema:
+            kind = "decimal"
         allowed = self._allowed(schema, kind, pointer)
         if allowed is not None:
             nullable = nullable and None in allowed
@@ -107,7 +115,10 @@ class _Compiler:
         if kind == "array":
             return self._array(schema, pointer, referred, rules), nullable
         if allowed is not None:
-            rules = (*rules, one_of([value for value in allowed if value is not None]))
+            values = [value for value in allowed if value is not None]
+            rules = (*rules, one_of(list(map(float, values)) if kind == "number" else values))
+        if kind == "decimal":
+            return self._decimal(schema, rules), nullable
         return (
             Scalar(
                 type=base.type,
@@ -120,6 +131,12 @@ class _Compiler:
             nullable,
         )
 
+    def _decimal(self, schema: dict[str, Any], rules: tuple[Rule, ...]) -> Scalar:
+        scale = scale_of(exact_number(schema["multipleOf"]))
+        kind = T.DecimalType(PRECISION if scale <= PRECISION // 2 else PRECISION_MAX, scale)
+        scalar = Scalar(type=kind, called=kind.simpleString(), rounded="round" in schema)
+        return replace(scalar, extra=tuple(map(scalar.about_text, rules)))
+
     def refuse(self, pointer: str, what: str, *, hint: str | None = None) -> NoReturn:
         raise BadInput(f"{self.where}#{pointer}: {what}", hint=hint)
 
@@ -129,11 +146,11 @@ class _Compiler:
             return self._implied_kind(schema, pointer), False
         names = declared if isinstance(declared, list) else [declared]
         kinds = [name for name in names if name != "null"]
-        if len(kinds) != 1 or kinds[0] not in list(LIMITS):
+        if len(kinds) != 1 or kinds[0] not in TYPES:
             self.refuse(
                 f"{pointer}/type",
-                f"a column has one type ({', '.join(LIMITS)}), or one and null; found "
-                f"{json.dumps(declared)}",
+                f"a column has one type ({', '.join(TYPES)}), or one and null; found "
+                f"{_shown(declared)}",
             )
         return str(kinds[0]), "null" in names
 
@@ -160,7 +177,7 @@ class _Compiler:
             self.refuse(place, f"`{keyword}` lists strings, numbers or booleans here")
         for value in values:
             if value is not None and type(value) not in VALUES[kind]:
-                self.refuse(place, f"{json.dumps(value)} is not of type {kind}")
+                self.refuse(place, f"{_shown(value)} is not of type {kind}")
         if all(value is None for value in values):
             self.refuse(place, "only null is allowed, which is no column")
         return values
@@ -174,9 +191,12 @@ class _Compiler:
                 try:
                     rules.append(LIMITS[kind][keyword](argument))
                 except ValueError as error:
-                    self.refuse(place, f"`{keyword}` {error}; found {json.dumps(argument)}")
+                    self.refuse(place, f"`{keyword}` {error}; found {_shown(argument)}")
                 if keyword == "pattern":
                     self.patterns.append((f"{self.where}#{place}", argument))
+            elif keyword == "round" and kind == "decimal":
+                if argument != "half-even":
+                    self.refuse(place, f'`round` can be "half-even" here; found {_shown(argument)}')
             elif keyword not in known:
                 self.refuse(
                     place,
@@ -231,7 +251,7 @@ class _Compiler:
             if keyword != "$ref" and keyword not in ANNOTATIONS:
                 self.refuse(f"{pointer}/{_escaped(keyword)}", f"`{keyword}` beside `$ref`")
         if not isinstance(target, str) or not target.startswith("#"):
-            self.refuse(place, f"only references within the file, not {json.dumps(target)}")
+            self.refuse(place, f"only references within the file, not {_shown(target)}")
         if target in referred or target == "#":
             self.refuse(place, f"{target} refers to itself: a column cannot hold a recursive type")
         found = self.document
@@ -241,6 +261,10 @@ class _Compiler:
                 self.refuse(place, f"{target} is not in the file")
             found = found[key]
         return self.compile(found, target[1:], (*referred, target))
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, default=float)
 
 
 def _escaped(token: str) -> str:

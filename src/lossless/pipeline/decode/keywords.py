@@ -6,10 +6,11 @@ A builder raises ValueError, with the reason, for an argument that the keyword c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from lossless.pipeline.decode.sql import Sql, literal
-from lossless.pipeline.decode.tree import Rule
+from lossless.pipeline.decode.tree import PRECISION_MAX, Rule
 
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -26,11 +27,27 @@ def as_text(value: Sql) -> Sql:
 
 
 def number(argument: Any) -> int | float:
-    if isinstance(argument, bool) or not isinstance(argument, int | float):
-        raise ValueError("needs a number")
-    if isinstance(argument, int) and not LONG_MIN <= argument <= LONG_MAX:
+    """What a keyword of an integer or a double compares with."""
+    limit = exact_number(argument)
+    if limit != limit.to_integral_value():
+        return float(limit)
+    if not LONG_MIN <= limit <= LONG_MAX:
         raise ValueError("needs a number of at most 64 bits")
-    return argument
+    return int(limit) if isinstance(argument, int) else float(limit)
+
+
+def exact_number(argument: Any) -> Decimal:
+    """What a keyword of a decimal compares with."""
+    if isinstance(argument, bool) or not isinstance(argument, int | Decimal):
+        raise ValueError("needs a number")
+    exact = Decimal(argument)
+    if scale_of(exact) > PRECISION_MAX or exact.adjusted() >= PRECISION_MAX:
+        raise ValueError(f"needs a number of at most {PRECISION_MAX} digits")
+    return exact
+
+
+def scale_of(exact: Decimal) -> int:
+    return max(0, -int(exact.normalize().as_tuple().exponent))
 
 
 def count(argument: Any) -> int:
@@ -39,28 +56,41 @@ def count(argument: Any) -> int:
     return argument
 
 
-def minimum(argument: Any) -> Rule:
-    limit = number(argument)
-    says = f"is below the minimum {limit}"
-    return Rule(broken=lambda value: f"{value} < {literal(limit)}", says=says, shows=as_text)
+def comparison(
+    operator: str, says: str, limit_of: Callable[[Any], int | float | Decimal]
+) -> Callable[[Any], Rule]:
+    """The builder of a rule that is broken when `operator` holds."""
+
+    def build(argument: Any) -> Rule:
+        limit = limit_of(argument)
+        return Rule(
+            broken=lambda value: f"{value} {operator} {literal(limit)}",
+            says=f"{says} {shown(limit)}",
+            shows=as_text,
+        )
+
+    return build
 
 
-def maximum(argument: Any) -> Rule:
-    limit = number(argument)
-    says = f"is above the maximum {limit}"
-    return Rule(broken=lambda value: f"{value} > {literal(limit)}", says=says, shows=as_text)
+def comparisons(
+    limit_of: Callable[[Any], int | float | Decimal],
+) -> Mapping[str, Callable[[Any], Rule]]:
+    return {
+        "minimum": comparison("<", "is below the minimum", limit_of),
+        "maximum": comparison(">", "is above the maximum", limit_of),
+        "exclusiveMinimum": comparison("<=", "is not above", limit_of),
+        "exclusiveMaximum": comparison(">=", "is not below", limit_of),
+    }
 
 
-def exclusive_minimum(argument: Any) -> Rule:
-    limit = number(argument)
-    says = f"is not above {limit}"
-    return Rule(broken=lambda value: f"{value} <= {literal(limit)}", says=says, shows=as_text)
-
-
-def exclusive_maximum(argument: Any) -> Rule:
-    limit = number(argument)
-    says = f"is not below {limit}"
-    return Rule(broken=lambda value: f"{value} >= {literal(limit)}", says=says, shows=as_text)
+def shown(value: str | float | bool | Decimal) -> str:
+    match value:
+        case str():
+            return f'"{value}"'
+        case Decimal():
+            return f"{value:f}"
+        case _:
+            return repr(value)
 
 
 def multiple_of(argument: Any) -> Rule:
@@ -69,6 +99,18 @@ def multiple_of(argument: Any) -> Rule:
         raise ValueError("needs a whole number above zero")
     says = f"is not a multiple of {divisor}"
     return Rule(broken=lambda value: f"{value} % {literal(divisor)} != 0", says=says, shows=as_text)
+
+
+def decimal_multiple_of(argument: Any) -> Rule:
+    """Its digits after the point are those of the column, too."""
+    divisor = exact_number(argument)
+    if divisor <= 0:
+        raise ValueError("needs a number above zero")
+    return Rule(
+        broken=lambda value: f"{value} % {literal(divisor)} != 0",
+        says=f"is not a multiple of {shown(divisor)}",
+        shows=as_text,
+    )
 
 
 def min_length(argument: Any) -> Rule:
@@ -121,9 +163,7 @@ def max_items(argument: Any) -> Rule:
 def one_of(allowed: Sequence[Any]) -> Rule:
     """`enum` and `const`."""
     text = allowed and isinstance(allowed[0], str)
-    listed = ", ".join(
-        repr(value) if not isinstance(value, str) else f'"{value}"' for value in allowed
-    )
+    listed = ", ".join(map(shown, allowed))
     return Rule(
         broken=lambda value: f"{value} NOT IN ({', '.join(map(literal, allowed))})",
         says=f"is not one of {listed}" if len(allowed) != 1 else f"is not {listed}",
@@ -133,19 +173,9 @@ def one_of(allowed: Sequence[Any]) -> Rule:
 
 # By the type they are about.
 LIMITS: Mapping[str, Mapping[str, Callable[[Any], Rule]]] = {
-    "integer": {
-        "minimum": minimum,
-        "maximum": maximum,
-        "exclusiveMinimum": exclusive_minimum,
-        "exclusiveMaximum": exclusive_maximum,
-        "multipleOf": multiple_of,
-    },
-    "number": {
-        "minimum": minimum,
-        "maximum": maximum,
-        "exclusiveMinimum": exclusive_minimum,
-        "exclusiveMaximum": exclusive_maximum,
-    },
+    "integer": {**comparisons(number), "multipleOf": multiple_of},
+    "number": comparisons(number),
+    "decimal": {**comparisons(exact_number), "multipleOf": decimal_multiple_of},
     "string": {
         "minLength": min_length,
         "maxLength": max_length,

@@ -7,6 +7,7 @@ made of Columns takes thousands of calls, and a second, in every batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from itertools import count
 from typing import TypeAlias
 
@@ -18,7 +19,7 @@ Test: TypeAlias = Callable[[Sql], Sql]
 _numbers = count(1)
 
 
-def literal(value: str | float | bool) -> Sql:
+def literal(value: str | float | bool | Decimal) -> Sql:
     match value:
         case bool():
             return "TRUE" if value else "FALSE"
@@ -26,6 +27,8 @@ def literal(value: str | float | bool) -> Sql:
             return f"{value}L" if abs(value) >= 2**31 else str(value)
         case float():
             return f"{value!r}D"
+        case Decimal():
+            return f"{value:f}BD"
         case str() if value.isprintable() and "'" not in value:
             return f"r'{value}'"
         case str():

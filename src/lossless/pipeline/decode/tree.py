@@ -1,18 +1,20 @@
 """What a row must look like: the tree that DDL and JSON Schema are both compiled to.
 
-A node answers six questions, most of them with SQL:
+A node answers seven questions, most of them with SQL:
 
-    reads       the type that `from_json` is asked for. Dates and timestamps are read as text and
-                cast here: `from_json` takes an integer for a timestamp, multiplies it into
-                microseconds without an overflow check and so turns epoch milliseconds into the
-                year 55000 and epoch microseconds into any year at all. A TINYINT is read as a
-                SMALLINT: `from_json` reads 128 as -128.
+    reads       the type that `from_json` is asked for. Dates, timestamps, decimals and bytes are
+                read as text and cast here: `from_json` takes an integer for a timestamp,
+                multiplies it into microseconds without an overflow check and so turns epoch
+                milliseconds into the year 55000 and epoch microseconds into any year at all; it
+                rounds decimals, reads "1,50" as 150, and takes minutes for 1e5000000. A TINYINT is
+                read as a SMALLINT: `from_json` reads 128 as -128.
     type        the type of the row's column
     converted   from the one to the other
     rules       what a value that was read must satisfy
     facts       what the document itself must satisfy: the kind of each JSON value, the presence of
                 each property. They need a second parse, see facts.py.
     doubts      when the second parse is needed although the first one had nothing to complain of
+    underflows  which numbers may have been others, too small for a double
 
 A rule is a test that is written for the value it concerns and lifted outwards, by a struct to the
 struct that holds it, by an array to the array of it, until it is a test of the whole record.
@@ -34,17 +36,30 @@ MISSING = "is missing or null"
 # What JSON values other than strings look like, if they begin with a digit, a sign or a bracket.
 TEXT_OF_A_NON_STRING = r"^(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|(?s:[\[{].*[\]}]))$"
 
+# How Spark writes values that are not strings and that it may have been sent in another form.
+TEXT_THAT_SPARK_WROTE = r"^(?:-?\d+\.\d+(?:E-?\d+)?|0|(?s:[\[{].*[\]}]))$"
+TEXTS_OF_INFINITY = ('"Infinity"', '"-Infinity"')
+
 # What Java puts in the place of bytes that are not UTF-8.
 REPLACEMENT = "\ufffd"
 
 # Digits one by one: Java counts repetitions more slowly.
 ISO_8601_DATE = r"^\d\d\d\d-\d\d-\d\d\z"
-ISO_8601_TIMESTAMP = (
-    r"^\d\d\d\d-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?\z"
-)
-RFC_3339_TIMESTAMP = r"^\d\d\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)\z"
+_DATE_TIME = r"^\d\d\d\d-\d\d-\d\d[T ]\d\d:\d\d"
+# A timestamp has microseconds.
+_SECONDS = r":\d\d(?:\.\d{1,6}0*)?"
+_LOCAL_TIMESTAMP = rf"{_DATE_TIME}(?:{_SECONDS})?"
+ISO_8601_TIMESTAMP = rf"(?:{_LOCAL_TIMESTAMP}(?:Z|[+-]\d\d:?\d\d)?\z|{ISO_8601_DATE})"
+ISO_8601_LOCAL_TIMESTAMP = rf"(?:{_LOCAL_TIMESTAMP}\z|{ISO_8601_DATE})"
+RFC_3339_TIMESTAMP = rf"{_DATE_TIME}{_SECONDS}(?:Z|[+-]\d\d:\d\d)\z"
+
+# Without leading zeros, as JSON writes numbers. Bounded, because a cast takes time that grows with
+# the square of the digits, and with an exponent of 5000000 it takes minutes.
+DECIMAL = r"^-?(?:0|[1-9]\d{0,99})(?:\.\d{1,99})?(?:[eE][+-]?0*\d{1,2})?\z"
 
 TEMPORAL = (T.DateType, T.TimestampType, T.TimestampNTZType)
+READ_AS_TEXT = (*TEMPORAL, T.DecimalType, T.BinaryType)
+PRECISION_MAX = 38
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +131,20 @@ def may_be_the_text_of_a_non_string(text: Sql) -> Sql:
     )
 
 
+def may_be_a_text_that_spark_wrote(text: Sql) -> Sql:
+    """A value that is not a string is kept as the text that was sent. Spark writes its own.
+
+    The texts of integers, `true` and `false` are the same in both.
+    """
+    is_digit_or_sign = f"({text} < ':' AND {text} >= '-')"
+    is_bracket = f"(({text} >= '[' AND {text} < r'\\') OR ({text} >= '{{' AND {text} < '|'))"
+    looks_like_one = f"{text} RLIKE {literal(TEXT_THAT_SPARK_WROTE)}"
+    infinity = ", ".join(map(literal, TEXTS_OF_INFINITY))
+    return (
+        f"((({is_digit_or_sign} OR {is_bracket}) AND {looks_like_one}) OR {text} IN ({infinity}))"
+    )
+
+
 def is_plainly_a_string(value: object) -> bool:
     """Of a value in a schema: what may_be_the_text_of_a_non_string asks of one in a record."""
     return value is None or (
@@ -154,17 +183,40 @@ class Scalar:
     exact: bool = False  # a string column refuses JSON numbers, booleans, objects and arrays
     written: str = ""  # how a date or a timestamp is written, as a regular expression
     listed: bool = False  # the rules name every value, and none that is not plainly a string
+    rounded: bool = False  # a decimal with too many digits is rounded half to even
 
     @property
     def reads(self) -> T.DataType:
-        if isinstance(self.type, TEMPORAL):
-            return T.StringType()
-        return T.ShortType() if isinstance(self.type, T.ByteType) else self.type
+        match self.type:
+            case _ if isinstance(self.type, READ_AS_TEXT):
+                return T.StringType()
+            case T.ByteType():
+                return T.ShortType()
+            case T.FloatType():
+                return T.DoubleType()
+            case _:
+                return self.type
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether it is a string column that takes any JSON value as its text."""
+        return isinstance(self.type, T.StringType) and not self.exact
 
     def converted(self, value: Sql) -> Sql:
         if self.reads == self.type:
             return value
+        if isinstance(self.type, T.BinaryType):
+            return f"try_to_binary({value}, 'base64')"
+        if isinstance(self.type, T.DecimalType) and self.rounded:
+            wide = T.DecimalType(PRECISION_MAX, self._rounded_from).simpleString()
+            value = f"bround(TRY_CAST({value} AS {wide}), {self.type.scale})"
         return f"TRY_CAST({value} AS {self.type.simpleString()})"
+
+    @property
+    def _rounded_from(self) -> int:
+        """The digits after the point that are looked at to round."""
+        assert isinstance(self.type, T.DecimalType)
+        return PRECISION_MAX - (self.type.precision - self.type.scale)
 
     def rules(self) -> Iterator[Rule]:
         if isinstance(self.type, TEMPORAL):
@@ -179,9 +231,21 @@ class Scalar:
         if isinstance(self.type, T.DoubleType | T.FloatType):
             yield Rule(
                 broken=lambda number: (
-                    f"{number} IN (CAST('Infinity' AS DOUBLE), CAST('-Infinity' AS DOUBLE))"
+                    f"{self.converted(number)} IN (CAST('Infinity' AS DOUBLE),"
+                    " CAST('-Infinity' AS DOUBLE))"
                 ),
                 says=f"is out of the range of type {self.called}",
+            )
+        if isinstance(self.type, T.DecimalType):
+            yield from self._decimal_rules(self.type)
+        if isinstance(self.type, T.BinaryType):
+            yield Rule(
+                broken=lambda text: (
+                    f"({text} IS NOT NULL AND"
+                    f" NOT coalesce(base64({self.converted(text)}) = {text}, FALSE))"
+                ),
+                says="is not base64",
+                shows=itself,
             )
         if isinstance(self.type, T.ByteType):
             yield Rule(
@@ -190,6 +254,48 @@ class Scalar:
                 shows=lambda number: f"CAST({number} AS STRING)",
             )
         yield from self.extra
+
+    def about_text(self, rule: Rule) -> Rule:
+        """The same rule about the text of a decimal."""
+        is_decimal = f"RLIKE {literal(DECIMAL)}"
+        return replace(
+            rule,
+            broken=lambda text: rule.broken(case((f"{text} {is_decimal}", self.converted(text)))),
+            shows=itself,
+        )
+
+    def _decimal_rules(self, kind: T.DecimalType) -> Iterator[Rule]:
+        precision, scale = kind.precision, kind.scale
+        whole = precision - scale
+        plain = literal(_plain_decimal(whole, scale))
+        is_decimal = f"RLIKE {literal(DECIMAL)}"
+        yield Rule(
+            broken=lambda text: (
+                f"(NOT {text} RLIKE {plain}"
+                f" AND NOT ({text} {is_decimal} AND {_magnitude(text)} <= {whole}))"
+            ),
+            says=f"is not of type {self.called}",
+            shows=itself,
+        )
+        digits = self._rounded_from if self.rounded else scale
+        yield Rule(
+            broken=lambda text: (
+                f"(NOT {text} RLIKE {plain} AND {text} {is_decimal}"
+                f" AND {_magnitude(text)} <= {whole} AND {_lowest_digit(text)} < {-digits})"
+            ),
+            says=f"has more digits than type {self.called} "
+            + ("can round" if self.rounded else "keeps"),
+            shows=itself,
+        )
+        if self.rounded:
+            yield Rule(
+                broken=lambda text: (
+                    f"({text} {is_decimal} AND {_magnitude(text)} <= {whole}"
+                    f" AND {_lowest_digit(text)} >= {-digits} AND {self.converted(text)} IS NULL)"
+                ),
+                says=f"is not of type {self.called} once it is rounded",
+                shows=itself,
+            )
 
     def facts(self) -> Iterator[Fact]:
         kinds = self._kinds()
@@ -200,10 +306,28 @@ class Scalar:
     def doubts(self) -> Iterator[Test]:
         if self.listed:
             return
-        if self.exact:
+        if self.exact or isinstance(self.type, T.BinaryType):
             yield may_be_the_text_of_a_non_string
+        if self.is_loose:
+            yield may_be_a_text_that_spark_wrote
         if isinstance(self.type, T.StringType):
             yield may_come_from_bad_bytes
+        if isinstance(self.type, T.DecimalType):
+            # Java before 19 writes some of these numbers with other digits than were sent.
+            yield lambda text: f"({text} LIKE '%E%' AND {text} RLIKE 'E-?[0-9]{{2}}')"
+        if isinstance(self.type, T.FloatType):
+            # Up to 15 digits are in the double; a FLOAT has fewer.
+            yield (
+                lambda number: (
+                    f"CAST(CAST(CAST({number} AS FLOAT) AS STRING) AS DOUBLE) != {number}"
+                )
+            )
+
+    def underflows(self) -> Iterator[Test]:
+        if isinstance(self.type, T.DoubleType | T.FloatType):
+            yield lambda number: f"abs({number}) < 1e-290D"
+        if isinstance(self.type, T.DecimalType):
+            yield lambda text: f"{text} IN ('0.0', '-0.0')"
 
     def _kinds(self) -> tuple[str, ...]:
         match self.type:
@@ -211,8 +335,8 @@ class Scalar:
                 return ("STRING",) if self.exact else ()
             case T.BooleanType():
                 return ("BOOLEAN",)
-            case T.DecimalType():  # also as text, which is how people keep decimals exact
-                return ("BIGINT", "DECIMAL", "DOUBLE", "STRING")
+            case T.DecimalType():
+                return ()  # the text of it, in quotes or not, has a rule
             case T.DoubleType() | T.FloatType():
                 return ("BIGINT", "DECIMAL", "DOUBLE")
             case T.ByteType() | T.ShortType() | T.IntegerType() | T.LongType():
@@ -229,13 +353,47 @@ class Scalar:
                 return -(2.0**15), 2.0**15
             case T.IntegerType():
                 return -(2.0**31), 2.0**31
-            case T.LongType():
-                return -(2.0**63), 2.0**63
-            case T.DecimalType():
-                limit = 10.0 ** (self.type.precision - self.type.scale)
-                return -limit, limit
             case _:
                 return None, None
+
+
+def _plain_decimal(whole: int, scale: int) -> str:
+    """What a decimal usually looks like: every number like this fits the type as it is."""
+    before = "0" if whole == 0 else f"(?:0|[1-9][0-9]{{0,{whole - 1}}})"
+    after = f"[0-9]{{1,{scale}}}0{{0,50}}" if scale else "0{1,50}"
+    return rf"^-?{before}(?:\.{after})?\z"
+
+
+def _magnitude(number: Sql) -> Sql:
+    """Of the text of a decimal, how many digits it has before the point; null without a text."""
+    digits = f"ltrim('0', {_all_digits(number)})"
+    return case(
+        (f"{digits} = ''", "0"),
+        otherwise=f"char_length({digits}) - char_length({_fraction(number)}) + {_exponent(number)}",
+    )
+
+
+def _lowest_digit(number: Sql) -> Sql:
+    """The power of ten of the last digit that is not zero: -3 for 10.005."""
+    digits = _all_digits(number)
+    zeros = f"char_length({digits}) - char_length(rtrim('0', {digits}))"
+    return case(
+        (f"ltrim('0', {digits}) = ''", "0"),
+        otherwise=f"{zeros} - char_length({_fraction(number)}) + {_exponent(number)}",
+    )
+
+
+def _all_digits(number: Sql) -> Sql:
+    return f"regexp_replace({number}, {literal('[eE].*|[-.]')}, '')"
+
+
+def _fraction(number: Sql) -> Sql:
+    return f"regexp_extract({number}, {literal('[.]([0-9]+)')}, 1)"
+
+
+def _exponent(number: Sql) -> Sql:
+    digits = f"regexp_extract({number}, {literal('[eE][+-]?0*([0-9]*)')}, 1)"
+    return f"CAST('0' || {digits} AS INT) * IF({number} RLIKE '[eE]-', -1, 1)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,8 +451,13 @@ class Object:
                 )
             for fact in field.node.facts():
                 yield fact.within(field.name)
+        names = tuple(field.name for field in self.fields)
+        yield Fact(
+            names=names,
+            folded=tuple(name.lower() for name in names),
+            says="differs from the name of a column only in case",
+        )
         if self.closed:
-            names = tuple(field.name for field in self.fields)
             yield Fact(names=names, says="is a property that the schema does not name")
 
     def doubts(self) -> Iterator[Test]:
@@ -306,6 +469,11 @@ class Object:
                 yield through(child, doubt)
         if self.closed:
             yield lambda value: f"{value} IS NOT NULL"
+
+    def underflows(self) -> Iterator[Test]:
+        for field in self.fields:
+            for underflow in field.node.underflows():
+                yield through(struct_field(field.name), underflow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,6 +512,10 @@ class Array:
         for doubt in self.element.doubts():
             yield any_element(itself, doubt)
 
+    def underflows(self) -> Iterator[Test]:
+        for underflow in self.element.underflows():
+            yield any_element(itself, underflow)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Map:
@@ -378,6 +550,10 @@ class Map:
         yield any_element(keys_of, may_come_from_bad_bytes)
         for doubt in self.value.doubts():
             yield any_element(values_of, doubt)
+
+    def underflows(self) -> Iterator[Test]:
+        for underflow in self.value.underflows():
+            yield any_element(values_of, underflow)
 
 
 Node = Scalar | Object | Array | Map
