@@ -4,8 +4,9 @@ A request changes several settings of one resource, or none: what it would come 
 whole, with what is set already.
 
     topic     what a topic may set
-    broker    what Kafka lets change while a broker runs, if this broker acts on it; for one broker
-              or, by the broker without a name, for all. What nobody knows is for somebody's plugin
+    broker    what Kafka lets change while a broker runs; for one broker or, by the broker without a
+              name, for all. A setting that this broker does not act on is accepted with a warning,
+              one that it reads only when it starts is refused
     group     what a group may set, within its broker's bounds
 
 Rules learnt
@@ -70,6 +71,23 @@ def altered(
         for key in dict.fromkeys((*(change.key for change in request.changes), *before))
         if before.get(key) != after.get(key)
     )
+
+
+def without_effect(request: AlterConfigs) -> str:
+    """A warning about settings of brokers that Kafka has and embedded brokers do not act on; empty
+    if there are none. They are accepted, as in a broker's own properties."""
+    if request.resource.kind is not ResourceKind.BROKER:
+        return ""
+    names = [
+        change.key
+        for change in request.changes
+        if change.operation is not ConfigOperation.DELETE
+        and (setting := setting_for(change.key)) is not None
+        and not (setting.honoured or setting.by_engine)
+    ]
+    if not names:
+        return ""
+    return f"accepted, without effect on embedded brokers: {', '.join(sorted(names))}"
 
 
 def _malformed(changes: tuple[ConfigChange, ...]) -> str | None:
@@ -184,13 +202,13 @@ def _refused_broker(
     if resource == ALL_BROKERS and of_one:
         what = "Cannot update these configs at default cluster level, broker id must be specified"
         return _not_now(what, of_one)
-    ignored = [
+    fixed = [
         name
         for name, setting in known.items()
-        if not setting.honoured or setting.name not in AT_RUN_TIME
+        if setting.honoured and setting.name not in AT_RUN_TIME
     ]
-    if ignored:
-        return _not_now("The embedded broker does not act on these while it runs", ignored)
+    if fixed:
+        return _not_now("The embedded broker reads these only when it starts", fixed)
     try:
         # Kafka's own check: the broker as it would be then.
         BrokerSettings.from_properties(effective(image.effective_properties(), after))

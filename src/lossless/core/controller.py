@@ -384,7 +384,9 @@ class Controller:
         for record in records:
             then.apply(record, then.end_offset)
         due = Controller(then, self._rules)._elections_due() if records else ()
-        return accepted((*records, *due), validate_only=request.validate_only)
+        decision = accepted((*records, *due), validate_only=request.validate_only)
+        warning = config_decisions.without_effect(request)
+        return decision._replace(answer=AdminAnswer(Error.NONE, warning))
 
     # Users, access and what clients may use
 

@@ -6,6 +6,7 @@ rest it hands on to the active controller, which decides.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields
@@ -17,6 +18,8 @@ from lossless.wire.codec import Fields
 from lossless.wire.context import Broker, Call, Controller
 
 KEY = 33
+
+_logger = logging.getLogger(__name__)
 
 Understood = Callable[[Any, Resource, bool], AlterConfigs | AdminAnswer]
 
@@ -58,6 +61,8 @@ async def hand_on(call: Call, broker: Broker, key: int) -> Fields:
         )
         for said in answer.responses:
             decided = AdminAnswer(Error(said.error_code.value), said.error_message or "")
+            if decided.error is Error.NONE and decided.what:
+                _logger.warning("settings of %s: %s", said.resource_name, decided.what)
             told[said.resource_type, said.resource_name] = _told(said, decided)
     return {
         "responses": [

@@ -31,14 +31,6 @@ CLASSIC_JOINS_CONSUMER = Difference(
     "test_members_of_the_new_protocol_are_known_by_id_and_epoch",
 )
 
-SETTING_WITHOUT_EFFECT = Difference(
-    "a setting of a broker is altered that Kafka may change while it runs, and that has no effect "
-    "on an embedded broker (log.cleaner.threads)",
-    Error.INVALID_REQUEST,
-    Error.NONE,
-    "a change that would change nothing is refused rather than taken in silence",
-    "test_settings_of_brokers_are_described_and_some_are_altered",
-)
 UNKNOWN_OPERATION = Difference(
     "settings are altered by an operation that is none",
     Error.INVALID_REQUEST,
@@ -47,4 +39,4 @@ UNKNOWN_OPERATION = Difference(
     "test_an_operation_on_settings_that_is_none_is_refused",
 )
 
-DIFFERENCES = (CLASSIC_JOINS_CONSUMER, SETTING_WITHOUT_EFFECT, UNKNOWN_OPERATION)
+DIFFERENCES = (CLASSIC_JOINS_CONSUMER, UNKNOWN_OPERATION)

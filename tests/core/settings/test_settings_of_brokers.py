@@ -182,7 +182,8 @@ def test_a_shorter_session_brings_more_frequent_heartbeats_unless_both_are_set()
 
 def test_kafkas_defaults_make_the_machines_own_defaults_but_for_the_pause_after_a_failure() -> None:
     read = settings()
-    assert controller_config(read) == ControllerConfig()
+    agreed = {"min.insync.replicas": "1"}  # also where nobody has set it
+    assert controller_config(read) == ControllerConfig(properties=agreed)
     assert broker_config(read) == BrokerConfig(backoff_ms=1000)
     ours, _ = BrokerSettings.from_properties(with_deviations({}, brokers=3))
     assert broker_config(ours).backoff_ms == BrokerConfig().backoff_ms

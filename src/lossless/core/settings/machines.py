@@ -8,9 +8,11 @@ from lossless.core.broker import BrokerConfig, TopicConfig
 from lossless.core.controller_node import ControllerConfig
 from lossless.core.coordination import CoordinationConfig
 from lossless.core.groups.config import GroupConfig
+from lossless.core.metadata import MIN_ISR
 from lossless.core.quorum import QuorumConfig
 from lossless.core.replica import ReplicaConfig
 from lossless.core.settings.broker_settings import BrokerSettings
+from lossless.core.settings.brokers import BROKERS
 from lossless.core.settings.policies import log_config_for, policy_for
 from lossless.core.transactions.config import TransactionConfig, VerificationConfig
 
@@ -93,7 +95,8 @@ def topic_config(overrides: Mapping[str, str], settings: BrokerSettings) -> Topi
 def controller_config(settings: BrokerSettings) -> ControllerConfig:
     return ControllerConfig(
         session_timeout_ms=settings.membership.broker_session_timeout_ms,
-        properties=settings.properties,
+        # Kafka's controllers agree on the minimum also where nobody has set it (KIP-966).
+        properties={MIN_ISR: BROKERS[MIN_ISR].default or "1", **settings.properties},
         quorum=quorum_config(settings),
     )
 
