@@ -57,6 +57,7 @@ def encrypted(authority: Authority, tmp_path_factory: pytest.TempPathFactory) ->
         ssl_truststore_type="PEM",
         ssl_truststore_location=str(authority.certificate),
         listener_name_ssl_ssl_client_auth="required",
+        listener_name_outside_ssl_enabled_protocols="TLSv1.3",
         listener_name_outside_sasl_enabled_mechanisms="SCRAM-SHA-512",
         lossless_sasl_users="alice:alice-secret",
         authorizer_class_name=STANDARD_AUTHORIZER,

@@ -195,6 +195,17 @@ class LoneNode:
         self._node = asyncio.run_coroutine_threadsafe(
             self._start(with_deviations(given, brokers=1)), self._loop
         ).result()
+        assert wait_until(self._is_open, timeout_s=PATIENCE_S)
+
+    def _is_open(self) -> bool:
+        """Clients are let in a moment after the start."""
+        for address in self.addresses.values():
+            host, _, port = address.rpartition(":")
+            try:
+                socket.create_connection((host, int(port)), PATIENCE_S).close()
+            except ConnectionRefusedError:
+                return False
+        return True
 
     async def _start(self, properties: Mapping[str, str]) -> Node:
         node = Node(NodeConfig.from_properties(properties), lambda _: None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,62 @@ def test_a_certificate_of_somebody_elses_authority_is_refused(
 ) -> None:
     store = Authority(tmp_path, "Somebody else").issued("app", "/O=Lossless/OU=Tests/CN=app")
     assert is_refused(encrypted_settings(encrypted, "SSL", authority, store))
+
+
+def test_a_certificate_that_has_expired_is_refused(
+    encrypted: LoneNode, authority: Authority
+) -> None:
+    store = authority.expired("expired-app", "/O=Lossless/OU=Tests/CN=app")
+    assert is_refused(encrypted_settings(encrypted, "SSL", authority, store))
+
+
+def test_a_client_refuses_a_broker_whose_certificate_has_expired(
+    authority: Authority, tmp_path: Path
+) -> None:
+    node = LoneNode(
+        tmp_path,
+        ["PLAINTEXT", "SSL"],
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,SSL:SSL",
+        inter_broker_listener_name="PLAINTEXT",
+        ssl_keystore_type="PEM",
+        ssl_keystore_location=str(authority.expired("expired-broker", "/CN=broker")),
+    )
+    try:
+        assert is_refused(encrypted_settings(node, "SSL", authority), KafkaError._SSL)
+    finally:
+        node.stop()
+
+
+@pytest.mark.parametrize(
+    ("listener", "version", "is_accepted"),
+    [
+        ("OUTSIDE", ssl.TLSVersion.TLSv1_3, True),
+        ("OUTSIDE", ssl.TLSVersion.TLSv1_2, False),  # this one takes 1.3 only
+        ("SSL", ssl.TLSVersion.TLSv1_2, True),
+        ("SSL", ssl.TLSVersion.TLSv1_1, False),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_older_versions_of_tls_are_refused(
+    encrypted: LoneNode,
+    authority: Authority,
+    app_store: Path,
+    listener: str,
+    version: ssl.TLSVersion,
+    is_accepted: bool,
+) -> None:
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    context.set_ciphers("DEFAULT:@SECLEVEL=0")  # this client would take anything
+    context.load_cert_chain(app_store)
+    context.minimum_version = context.maximum_version = version
+    host, _, port = encrypted.addresses[listener].rpartition(":")
+    with socket.create_connection((host, int(port)), PATIENCE_S) as connection:
+        if is_accepted:
+            with context.wrap_socket(connection, server_hostname=host) as spoken:
+                assert spoken.version() == version.name.replace("_", ".")
+        else:
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                context.wrap_socket(connection, server_hostname=host)
 
 
 def test_a_client_refuses_a_broker_that_it_does_not_trust(
