@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import socket
+import threading
 
 import pytest
 
@@ -121,3 +123,19 @@ def test_failures_of_long_ago_explain_nothing(clock: Clock) -> None:
     refused(connections, 1)
     clock.now += connecting.RECENT_S
     assert connections.explanation() is None
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_listener_that_closes_a_tls_handshake_is_recognised_as_plain() -> None:
+    """librdkafka's line says so only if the connection is closed early in the handshake."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        connections = Connections(Lines(), {"security.protocol": "SSL"})
+        failed(connections, address, "Disconnected: connection reset by peer", "APIVERSION_QUERY")
+        listener.settimeout(30)
+        closing = threading.Thread(target=lambda: listener.accept()[0].close(), daemon=True)
+        closing.start()
+        explanation = connections.explanation()
+    assert explanation is not None
+    assert explanation.hint is not None
+    assert explanation.hint.startswith("the listener does not speak TLS")

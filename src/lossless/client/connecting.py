@@ -188,8 +188,13 @@ def _cause(address: str, reason: str, settings: Mapping[str, Any]) -> tuple[str,
             return reason, hint
     if "certificate verify failed" in reason:
         return _certificate_cause(address, reason, settings)
+    if "Disconnected" not in reason:
+        return reason, None
     is_plain = not str(settings.get("security.protocol", "")).upper().endswith("SSL")
-    if is_plain and "Disconnected" in reason and _speaks_tls(address):
+    speaks_tls = _speaks_tls(address)
+    if not is_plain and speaks_tls is False:
+        return reason, _HINTS["PLAINTEXT broker listener"]
+    if is_plain and speaks_tls:
         has_login = str(settings.get("security.protocol", "")).upper().startswith("SASL")
         return (
             "the listener there expects TLS, and the client does not use it",
@@ -232,14 +237,17 @@ def _certificate_cause(
     return reason, None
 
 
-def _speaks_tls(address: str) -> bool:
+def _speaks_tls(address: str) -> bool | None:
+    """None: no connection could be made."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
         _shake_hands(address, context)
-    except (OSError, ValueError):
+    except (ssl.SSLError, ConnectionResetError, BrokenPipeError):
         return False
+    except (OSError, ValueError):
+        return None
     return True
 
 
