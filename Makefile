@@ -30,8 +30,8 @@ test: ## the checks and the tests that CI runs
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync check coverage classes
 	@$(TESTS) -m "not full"
 
-test-all: ## every test, the whole crash matrix included
-	@scripts/setup postgres kcat redis
+test-all: ## every test, the whole crash matrix and clients in Go and JavaScript included
+	@scripts/setup postgres kcat redis go node
 	@rm -f build/flaky.txt
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync check coverage classes
 	@$(TESTS)

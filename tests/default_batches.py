@@ -1,7 +1,8 @@
 """The batch headers that client libraries send with their default settings.
 
-Read from the libraries' sources. A library that is idempotent by default has a producer id from
-the broker; the others have -1, and differ in what they write beside it.
+Read from the libraries' sources; `conformance/test_default_clients.py` runs the libraries and
+compares what they send. A library that is idempotent by default has a producer id from the broker;
+the others have -1, and differ in what they write beside it.
 """
 
 from __future__ import annotations
