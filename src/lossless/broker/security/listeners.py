@@ -18,10 +18,12 @@ from lossless.core.security.scram import MECHANISMS as SCRAM
 from lossless.core.settings.kinds import InvalidSetting
 
 PLAIN = "PLAIN"
-MECHANISMS = (PLAIN, *SCRAM)
+MECHANISMS = (PLAIN, *SCRAM)  # of users with passwords
+OAUTHBEARER = "OAUTHBEARER"
 PROTOCOL_MAP = "listener.security.protocol.map"
 INTER_BROKER_NAME = "inter.broker.listener.name"
 INTER_BROKER_PROTOCOL = "security.inter.broker.protocol"
+ENABLED = "sasl.enabled.mechanisms"
 USERS = "lossless.sasl.users"  # alice:secret,bob:other: known from the first start on
 AUTHORIZERS = (
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -170,13 +172,14 @@ def _listener(
     mechanisms: tuple[str, ...] = ()
     plain_users: dict[str, str] = {}
     if protocol.has_sasl:
-        said = settings.get("sasl.enabled.mechanisms", "GSSAPI") or ""
+        said = settings.get(ENABLED, "GSSAPI") or ""
         mechanisms = tuple(one.strip() for one in said.split(",") if one.strip())
-        unknown = [one for one in mechanisms if one not in MECHANISMS]
+        unknown = [one for one in mechanisms if one not in (*MECHANISMS, OAUTHBEARER)]
         if unknown or not mechanisms:
             raise InvalidSetting(
                 f"sasl.enabled.mechanisms: {', '.join(unknown) or 'none'} on the listener "
-                f"{settings.listener}; the embedded broker has {', '.join(MECHANISMS)}"
+                f"{settings.listener}; the embedded broker has "
+                f"{', '.join((*MECHANISMS, OAUTHBEARER))}"
             )
         if PLAIN in mechanisms:
             prefix = "user_"

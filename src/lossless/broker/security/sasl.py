@@ -1,17 +1,23 @@
 """The server's end of a login: messages of one mechanism in, messages out, and a user at the end.
 
 PLAIN (RFC 4616) says the password, so it is for TLS or for one machine. Its users are in the
-broker's settings; those of SCRAM are in the cluster's metadata.
+broker's settings; those of SCRAM are in the cluster's metadata. OAUTHBEARER (RFC 7628) takes
+unsecured tokens only, as Kafka does by default: they prove nothing, and are for tests of clients.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hmac
+import json
+import re
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from lossless.broker.security.listeners import PLAIN
+from lossless.broker.security.listeners import OAUTHBEARER, PLAIN
 from lossless.core.security.scram import (
     MECHANISMS,
     ScramCredential,
@@ -43,6 +49,8 @@ class Exchange(Protocol):
 def exchange(mechanism: str, plain_users: Mapping[str, str], credentials: Credentials) -> Exchange:
     if mechanism == PLAIN:
         return _Plain(plain_users)
+    if mechanism == OAUTHBEARER:
+        return _Bearer()
     return _Scram(MECHANISMS[mechanism], credentials)
 
 
@@ -71,6 +79,60 @@ class _Plain:
         self.user = user
         self.is_complete = True
         return b""
+
+
+class _Bearer:
+    """A refused token is answered by a reason, and the login fails with the client's next message,
+    as RFC 7628 has it."""
+
+    _FIRST = re.compile(
+        r"n,(?:a=(?P<identity>[^,]*))?,\x01auth=Bearer +(?P<token>[-_.+/=A-Za-z0-9]+)\x01"
+        r"(?:[A-Za-z]+=[^\x01]*\x01)*\x01",
+        re.IGNORECASE,
+    )
+    _REASON = '{"status":"invalid_token"}'
+
+    def __init__(self) -> None:
+        self._has_failed = False
+        self.user = ""
+        self.is_complete = False
+
+    def answer(self, message: bytes) -> bytes:
+        if self._has_failed:
+            raise LoginRefused(self._REASON)
+        parts = self._FIRST.fullmatch(message.decode(errors="replace"))
+        if parts is None:
+            raise LoginRefused("Authentication failed: no message of SASL/OAUTHBEARER")
+        user = _user_of_unsecured(parts["token"], time.time())
+        if user is None:
+            self._has_failed = True
+            return self._REASON.encode()
+        if parts["identity"] not in (None, "", user):
+            raise LoginRefused(
+                "Authentication failed: Client requested an authorization id that is different "
+                "from the token's principal name"
+            )
+        self.user = user
+        self.is_complete = True
+        return b""
+
+
+def _user_of_unsecured(token: str, now_s: float) -> str | None:
+    """The subject of an unsecured JWS (RFC 7515) that is valid now; None for any other token."""
+    parts = token.split(".")
+    if len(parts) != 3 or parts[2]:
+        return None
+    try:
+        header, claims = (
+            json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+            for part in parts[:2]
+        )
+        until_s, issued_s = float(claims["exp"]), float(claims.get("iat", 0))
+        user = claims["sub"]
+        is_valid = header["alg"] == "none" and issued_s <= now_s < until_s
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, binascii.Error):
+        return None
+    return user if is_valid and isinstance(user, str) and user.strip() else None
 
 
 class _Scram:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lossless.broker.meta import write_meta
+from lossless.broker.security.listeners import ENABLED, OAUTHBEARER
 from lossless.broker.security.nodes import NODE_MECHANISM, NODE_USER, node_settings
 from lossless.core.settings.broker_settings import BrokerSettings
 from lossless.core.settings.deviations import with_deviations
@@ -26,9 +27,14 @@ def defaults(config: Mapping[str, str], brokers: int) -> dict[str, str]:
 
 def warnings(config: Mapping[str, str]) -> list[str]:
     try:
-        return BrokerSettings.from_properties(config)[1]
+        found = BrokerSettings.from_properties(config)[1]
     except InvalidSetting:  # the node refuses it, and says why
         return []
+    if any(name.endswith(ENABLED) and OAUTHBEARER in text for name, text in config.items()):
+        found.append(
+            f"{ENABLED}: {OAUTHBEARER} takes unsecured tokens, so that everybody can be anybody"
+        )
+    return found
 
 
 def controller_settings(secret: str) -> dict[str, str]:

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 
 from lossless.broker.security import tls
 from lossless.broker.security.listeners import (
+    ENABLED,
     INTER_BROKER_PROTOCOL,
     MECHANISMS,
     PLAIN,
@@ -35,7 +36,6 @@ _INTER_BROKER_MECHANISM = "sasl.mechanism.inter.broker.protocol"
 _AUTHORIZER = "authorizer.class.name"
 _SUPER_USERS = "super.users"
 _UNMENTIONED = "allow.everyone.if.no.acl.found"
-_ENABLED = "sasl.enabled.mechanisms"
 _PREFERRED = "SCRAM-SHA-256"  # Lossless logs in with it, if it can choose
 _MODULES = {PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule"}
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -112,7 +112,7 @@ def broker_settings(config: Mapping[str, str]) -> dict[str, str]:
     if not protocol_of(config).has_sasl:
         return {}
     mechanism, user, password = _login(config)
-    settings = {_ENABLED: ",".join(_enabled(config)), _INTER_BROKER_MECHANISM: mechanism}
+    settings = {ENABLED: ",".join(_enabled(config)), _INTER_BROKER_MECHANISM: mechanism}
     name = _jaas_name(config, mechanism)
     if name not in config:
         settings[name] = _jaas(mechanism, user, password)
@@ -194,7 +194,7 @@ def _receive(connection: socket.socket, size: int) -> bytes:
 
 
 def _enabled(config: Mapping[str, str]) -> list[str]:
-    said = config.get(_ENABLED)
+    said = config.get(ENABLED)
     if said is None:
         return list(MECHANISMS) if USERS in config else []
     return [one.strip() for one in said.split(",") if one.strip()]
