@@ -3,12 +3,17 @@
 Without a transform every record becomes one row or one dead letter, in one pass: what was read is
 what was stored and what is dead. With a transform the decoded batch is kept in Spark's cache while
 it is counted, transformed and written, and what the transform dropped is the difference.
+
+A transform that fails is tried again before a record is blamed. A failure that tells of something
+unreachable is left to the runner, which tries the whole batch again with growing pauses; only when
+that has gone on for PATIENCE of `retry_max_s` is the cause looked for among the records.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -16,7 +21,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from lossless.errors import BadInput, LosslessError
+from lossless.errors import BadInput, LosslessError, Unavailable
 from lossless.pipeline.decode import TRANSFORM_FAILED, Decoder, dead_letter
 from lossless.pipeline.decode.provenance import provenance
 from lossless.pipeline.decode.sql import Sql, case, literal
@@ -29,7 +34,13 @@ from lossless.pipeline.outcomes import (
     tally_by_partition,
 )
 from lossless.pipeline.sinks.interface import Sink, Staged
-from lossless.pipeline.transform import Failure, OffsetRange, Transform, failing_records
+from lossless.pipeline.transform import (
+    Failure,
+    OffsetRange,
+    Transform,
+    describe_failure,
+    failing_records,
+)
 from lossless.tally import Tally
 
 if TYPE_CHECKING:
@@ -37,8 +48,12 @@ if TYPE_CHECKING:
 
 Rejected = Mapping[OffsetRange, Failure]
 
+# The part of `retry_max_s` in which an unreachable service is waited for. The rest is for finding
+# the records that are to blame, if some are.
+PATIENCE = 0.5
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(slots=True, kw_only=True)
 class Batcher:
     """Turns the records of a batch into staged outcomes with complete receipts."""
 
@@ -46,6 +61,9 @@ class Batcher:
     transform: Transform | None
     sink: Sink
     group: str  # named in dead letters as the consumer group
+    retry_max_s: float = 300.0
+
+    _transient_since: float | None = field(default=None, init=False)
 
     def stage(
         self, records: DataFrame, topics: Mapping[str, str], ranges: Sequence[OffsetRange]
@@ -68,17 +86,32 @@ class Batcher:
         try:
             read = tally_by_partition(decoded)
             try:
-                return self._stage_once(transform, records, decoded, read, topics, {})
+                staged = self._stage_once(transform, records, decoded, read, topics, {})
             except (PySparkException, Py4JJavaError, LosslessError) as error:
+                if describe_failure(error).is_transient and self._is_patient():
+                    raise
                 # Asking which record is to blame also tells whether any is: a sink that is down
                 # or a lost executor leaves nothing to find, and the batch is tried again as it is.
-                rejected = failing_records(transform, _rows(decoded), topics, ranges)
-                if not rejected:
+                give_up_at = time.monotonic() + self.retry_max_s
+                rejected = failing_records(
+                    transform, _rows(decoded), topics, ranges, give_up_at=give_up_at
+                )
+                are_transient = any(failure.is_transient for failure in rejected.values())
+                if not rejected or (are_transient and self._is_patient()):
                     raise
                 _refuse_if_all(rejected, _rows(decoded).count(), error)
-                return self._stage_once(transform, records, decoded, read, topics, rejected)
+                staged = self._stage_once(transform, records, decoded, read, topics, rejected)
+            self._transient_since = None
+            return staged
         finally:
             decoded.unpersist()
+
+    def _is_patient(self) -> bool:
+        """Whether something that is unreachable may still come back."""
+        now = time.monotonic()
+        if self._transient_since is None:
+            self._transient_since = now
+        return now - self._transient_since < self.retry_max_s * PATIENCE
 
     def _stage_once(
         self,
@@ -142,7 +175,8 @@ def _refuse_if_all(rejected: Rejected, decoded_well: int, error: BaseException) 
     """A transform that fails on everything is broken; a lone record that fails is a bad record."""
     if len(rejected) > 1 and len(rejected) == decoded_well:
         failure = next(iter(rejected.values()))
-        raise BadInput(
+        refusal = Unavailable if failure.is_transient else BadInput
+        raise refusal(
             f"the transform fails on every record: {failure.exception}: {failure.message}",
             hint="nothing of this batch was written; mend the transform and run again",
         ) from error

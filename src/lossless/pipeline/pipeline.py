@@ -145,7 +145,11 @@ class Pipeline:
                 source=source,
                 sink=sink,
                 batcher=Batcher(
-                    decoder=decode, transform=transform, sink=sink, group=pipeline.group
+                    decoder=decode,
+                    transform=transform,
+                    sink=sink,
+                    group=pipeline.group,
+                    retry_max_s=pipeline.retry_max_s,
                 ),
                 row_schema=row_schema,
                 observe=observe,

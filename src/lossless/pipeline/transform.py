@@ -7,7 +7,9 @@ A transform is a function DataFrame -> DataFrame over the decoded rows. It must 
 from __future__ import annotations
 
 import importlib
+import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -18,7 +20,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from lossless.errors import BadInput
+from lossless.errors import BadInput, Unavailable
 from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD, PROVENANCE, PROVENANCE_TYPE
 
 if TYPE_CHECKING:
@@ -29,6 +31,12 @@ Transform = Callable[["DataFrame"], "DataFrame"]
 
 # More failing records than this in one batch are not bad records but a bad transform.
 REJECTED_MAX = 100
+
+TRANSIENT = re.compile(
+    r"^Connect|Connection(Reset|Refused|Aborted)?Error|Connection\w*Exception|BrokenPipe|Socket"
+    r"|Timeout|TimedOut|Unavailable|TooManyRequests|^gaierror$|^OperationalError$"
+)
+NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -57,6 +65,17 @@ class Failure:
 
     exception: str
     message: str
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether such an exception usually tells of something that is unreachable for now."""
+        return TRANSIENT.search(self.exception.rpartition(".")[2]) is not None
+
+    def is_like(self, other: Failure) -> bool:
+        """The same failure, whatever addresses and numbers the message names."""
+        return self.exception == other.exception and (
+            NUMBER.sub("", self.message) == NUMBER.sub("", other.message)
+        )
 
 
 def require_module(reference: str, folder: Path) -> None:
@@ -141,18 +160,26 @@ def transformed_schema(transform: Transform, empty_rows: DataFrame, reference: s
 
 
 def failing_records(
-    transform: Transform, rows: DataFrame, topics: Mapping[str, str], ranges: Sequence[OffsetRange]
+    transform: Transform,
+    rows: DataFrame,
+    topics: Mapping[str, str],
+    ranges: Sequence[OffsetRange],
+    *,
+    give_up_at: float,
 ) -> dict[OffsetRange, Failure]:
-    """The records on which the transform fails, each as a range of length one.
+    """The records on which the transform fails twice in the same way, as ranges of length one.
 
     A range that fails is cut in half until the record stands alone. Empty when nothing fails now:
-    what failed before was not the transform's doing. `topics` gives the id of each topic.
+    what failed before was not the transform's doing. `topics` gives the id of each topic. Raises
+    Unavailable for a record on which the transform fails only sometimes, or not always in the same
+    way, and when the search has not ended at `give_up_at`, a time of the monotonic clock.
     """
     found: dict[OffsetRange, Failure] = {}
-    for part in _split(transform, rows, topics, [r for r in ranges if len(r) > 0]):
+    for part in _split(transform, rows, topics, [r for r in ranges if len(r) > 0], give_up_at):
         found[part[0]] = part[1]
         if len(found) > REJECTED_MAX:
-            raise BadInput(
+            refusal = Unavailable if part[1].is_transient else BadInput
+            raise refusal(
                 f"the transform fails on more than {REJECTED_MAX} records of one batch; "
                 f"first at {part[0].topic}-{part[0].partition}, offset {part[0].start}: "
                 f"{part[1].exception}: {part[1].message}"
@@ -165,14 +192,27 @@ def _split(
     rows: DataFrame,
     topics: Mapping[str, str],
     ranges: Sequence[OffsetRange],
+    give_up_at: float,
 ) -> Iterator[tuple[OffsetRange, Failure]]:
     pending = list(ranges)
     while pending:
         part = pending.pop(0)
+        if time.monotonic() > give_up_at:
+            raise Unavailable(
+                "the transform fails, and the records it fails on were not found within "
+                "retry_max_s; the batch was not committed"
+            )
         failure = _try(transform, rows.where(_within(part, topics)))
         if failure is None:
             continue
         if len(part) == 1:
+            again = _try(transform, rows.where(_within(part, topics)))
+            if again is None or not again.is_like(failure):
+                raise Unavailable(
+                    f"the transform failed on {part.topic}-{part.partition}, offset {part.start}, "
+                    f"and not in the same way when it was tried again: {failure.exception}: "
+                    f"{failure.message}"
+                )
             yield part, failure
         else:
             pending[:0] = part.halves()
