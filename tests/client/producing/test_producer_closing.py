@@ -16,18 +16,19 @@ from typing import Any
 
 import pytest
 
-from lossless.client.errors import BufferFull, ClientFailed, NotDelivered
+from lossless.client.errors import BufferFull, ClientError, ClientFailed, NotDelivered
 from lossless.client.producing.delivery import Delivery
-from lossless.client.producing.giving_up import Callback, Park
+from lossless.client.producing.giving_up import Callback, GivingUp, Park
 from lossless.client.producing.producer import Producer
+from lossless.client.record import Record
 from lossless.engines.local.planned import PlannedCluster
 from lossless.errors import BadInput
 
 NOBODY = "127.0.0.1:1"  # where nothing listens
 
 
-def unreachable(**settings: object) -> Producer:
-    return Producer({"bootstrap.servers": NOBODY, **settings}, audit=False)
+def unreachable(giving_up: GivingUp | None = None, **settings: object) -> Producer:
+    return Producer({"bootstrap.servers": NOBODY, **settings}, audit=False, giving_up=giving_up)
 
 
 def hopeless(**keywords: Any) -> Producer:
@@ -185,6 +186,41 @@ def test_closing_leaves_a_callback_behind_that_never_returns(
     assert time.monotonic() - since < 30
     assert "has not returned, and is left behind" in caplog.text
     returns.set()
+
+
+def test_closing_waits_for_slow_callbacks_as_long_as_they_return(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("serving", "settling"):
+        monkeypatch.setattr(f"lossless.client.producing.{module}.LAST_WORDS_S", 0.5)
+    seen: list[bytes | None] = []
+
+    def store(record: Record, _: ClientError) -> None:
+        threading.Event().wait(0.03)  # as a disk or a database would
+        seen.append(record.key)
+
+    producer = unreachable(giving_up=Callback(store))
+    for number in range(60):
+        producer.send("orders", b"v", key=str(number))
+    producer.close(0)
+    assert seen == [b"%d" % number for number in range(60)]
+
+
+def test_no_delivery_stays_undecided_behind_a_callback_that_never_returns(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for module in ("serving", "settling"):
+        monkeypatch.setattr(f"lossless.client.producing.{module}.LAST_WORDS_S", 0.2)
+    returns = threading.Event()
+    producer = unreachable(giving_up=Callback(lambda *_: returns.wait(60)))
+    sent = [producer.send("orders", b"v") for _ in range(3)]
+    with pytest.raises(NotDelivered, match="2 records"):
+        producer.close(0)
+    assert [delivery.done for delivery in sent] == [False, True, True]
+    returns.set()
+    producer._serving.join(30)
+    assert sent[0].done
+    assert "has failed" not in caplog.text
 
 
 # Sending from a coroutine

@@ -81,6 +81,22 @@ class Deliveries:
     def is_served(self) -> bool:
         return not self.failures and not self._to_call
 
+    @property
+    def undecided(self) -> int:
+        """How many records librdkafka has not answered for, or whose failure is not decided yet,
+        and how many callbacks are due."""
+        return len(self.outstanding) + len(self.failures) + len(self._to_call)
+
+    def fail_undecided(self) -> None:
+        """The serving thread decides nothing any more."""
+        undecided = [*self.outstanding.values()]
+        self.outstanding.clear()
+        while self.failures:
+            undecided.append(self.failures.popleft()[0])
+        for delivery in undecided:
+            what = "the producer ended before the record was acknowledged"
+            self.failed(delivery, NotDelivered(what))
+
     def fail_lost_reports(self) -> None:
         """When librdkafka has nothing left and nothing more to say: what an interrupt took away
         between its answer and our hearing it. Nobody knows whether these are stored."""
@@ -131,7 +147,8 @@ class Deliveries:
         if delivery.is_looked_at:
             return
         with self._guard:
-            if len(self._unnoticed) >= UNNOTICED_MAX:
+            # Not for each one: going through all of them takes longer than noting one.
+            if len(self._unnoticed) >= UNNOTICED_MAX and not self._unnoticed_beyond % UNNOTICED_MAX:
                 self._unnoticed = [kept for kept in self._unnoticed if not kept.is_looked_at]
             if len(self._unnoticed) < UNNOTICED_MAX:
                 self._unnoticed.append(delivery)
@@ -155,15 +172,17 @@ def not_delivered(count: int, errors: list[ClientError]) -> ClientError:
     first = errors[0]
     if count == 1:
         return first
-    named = "; ".join(
-        f"{error.record} ({error.what})" if error.record else error.what
-        for error in errors[:NAMED_MAX]
-    )
+    named = errors[:NAMED_MAX]
     more = f"; and {count - NAMED_MAX} more" if count > NAMED_MAX else ""
+    reasons = {error.what.removeprefix(f"{error.record}: ") for error in named}
+    if len(reasons) == 1 and all(error.record for error in named):
+        listed = f"{'; '.join(str(error.record) for error in named)}{more}: {reasons.pop()}"
+    else:
+        listed = f"{'; '.join(error.what for error in named)}{more}"
     same = all(type(error) is type(first) for error in errors)
     kind = type(first) if same or first.kind is Kind.FATAL else NotDelivered
     failed = kind(
-        f"{count} records were not delivered: {named}{more}",
+        f"{count} records were not delivered: {listed}",
         hint=first.hint,
         code=first.code,
         record=first.record,

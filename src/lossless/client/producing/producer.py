@@ -463,11 +463,7 @@ class Producer:
         self._is_ended = True
         forget(self)
         self._serving.end()
-        for delivery in list(self._deliveries.outstanding.values()):
-            self._deliveries.failed(
-                delivery, NotDelivered("the producer ended before the record was acknowledged")
-            )
-        self._deliveries.outstanding.clear()
+        self._deliveries.fail_undecided()
         if self._parking is not None:
             parked = self._parking.close()
             if parked:
@@ -508,6 +504,8 @@ class Producer:
         with self._counting:
             self._count()
         self._deliveries.serve()
+        if self._is_ended:  # while a callback was running
+            return False
         if now - self._marked_at >= MARK_S:
             self._marked_at = now
             self._measure(now)
@@ -549,6 +547,8 @@ class Producer:
 
     def _on_failure(self, delivery: Delivery, failed: KafkaError, message: Message) -> None:
         error = self._failing.on_failure(delivery, failed, message, self._standing.fatal)
+        if self._is_ended:  # while a callback was running
+            return
         self._transactions.on_failure(error)
         if error.kind is Kind.FATAL and self._standing.fatal is None:
             self._standing.fail(error)

@@ -98,15 +98,13 @@ class Settling:
                 parking.end()
             self._failing.end()
             if not self.is_idle():
-                logger.warning(
-                    "%d records were not acknowledged within %g s",
-                    len(self._deliveries.outstanding),
-                    wait_s,
-                )
+                left = len(self._deliveries.outstanding)
+                were = "record was" if left == 1 else "records were"
+                logger.warning("%d %s not acknowledged within %g s", left, were, wait_s)
                 if parking is not None:
                     parking.hold()
                 self._client.purge(blocking=False)
-                self._serving.wait_until(self.is_idle, time.monotonic() + LAST_WORDS_S)
+                self._wait_while_it_proceeds()
 
     def report(self) -> None:
         """The last counts of what was acknowledged, to the audit topic."""
@@ -119,6 +117,14 @@ class Settling:
             logger.warning(
                 "the last counts of acknowledged records could not be reported to the audit topic"
             )
+
+    def _wait_while_it_proceeds(self) -> None:
+        """Until everything is decided. Callbacks may take their time, but each has to return."""
+        left = math.inf
+        while self._deliveries.undecided < left:
+            left = self._deliveries.undecided
+            if self._serving.wait_until(self.is_idle, time.monotonic() + LAST_WORDS_S):
+                return
 
     def _wait_until(self, is_true: Callable[[], bool]) -> bool:
         """Until it is true, or closing has to end, which may become earlier meanwhile."""
