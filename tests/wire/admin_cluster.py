@@ -7,15 +7,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from lossless.broker.meta import write_meta
 from lossless.broker.node import Node, NodeConfig
-from lossless.broker.security.nodes import node_settings
+from lossless.broker.security.nodes import NODE_MECHANISM, NODE_USER, node_settings
 from lossless.core.settings.deviations import with_deviations
+from lossless.engines.local.security import connected_as_node
 from lossless.wire import frames
 from lossless.wire.codec import Fields, make, read, request_class, response_class, write
 
@@ -23,6 +24,7 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 CONTROLLER = 101
 PATIENCE_S = 30.0
 DESCRIBE_CLUSTER, METADATA = 60, 3
+SECRET = "secret of the cluster"
 
 Found = TypeVar("Found")
 
@@ -62,7 +64,7 @@ class AdminCluster:
             "controller.quorum.voters": f"{CONTROLLER}@127.0.0.1:{self._ports[CONTROLLER]}",
             "controller.listener.names": "CONTROLLER",
             "listeners": listeners,
-            **node_settings("secret of the cluster"),
+            **node_settings(SECRET),
             **settings,
         }
         node = Node(
@@ -96,11 +98,20 @@ class AdminCluster:
         frame = frames.request(
             key, version, 7, "test", write(make(entity, fields)), tagged=entity.__flexible__
         )
-        with socket.create_connection(("127.0.0.1", self._ports[of]), PATIENCE_S) as connection:
+        with ExitStack() as held:
+            connection = self._connected(of, held)
             connection.sendall(frame)
             answer = _exactly(connection, int.from_bytes(_exactly(connection, 4), "big"))
         at = 5 if frames.has_tagged_answer(key, version) else 4
         return read(response_class(key, version), answer, at)
+
+    def _connected(self, node: int, held: ExitStack) -> socket.socket:
+        """To a controller as the cluster's nodes are: it answers nobody else."""
+        port = self._ports[node]
+        if node == CONTROLLER:
+            login = (NODE_MECHANISM, NODE_USER, SECRET)
+            return connected_as_node(login, port, PATIENCE_S, held)
+        return held.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
 
     def until(self, question: Callable[[], Found]) -> Found:
         """Asks until the answer is yes: brokers learn what was decided a moment later."""
