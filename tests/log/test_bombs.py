@@ -40,3 +40,9 @@ def many_blocks(body: bytes) -> bytes:
 def test_snappy_says_in_front_how_much_it_is(packed: Callable[[bytes], bytes]) -> None:
     with pytest.raises(CannotDecompress, match="more than"):
         decompressed(Compression.SNAPPY, packed(bytes(MOST + 1)))
+
+
+@pytest.mark.parametrize("kind", Compression)
+def test_what_was_compressed_is_decompressed_to_the_same_bytes(kind: Compression) -> None:
+    body = b"order 17" * 1000
+    assert decompressed(kind, compressed(kind, body)) == body

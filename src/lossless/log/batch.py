@@ -137,10 +137,6 @@ class Batch(NamedTuple):
         return Compression(kind)
 
     @property
-    def is_compressed(self) -> bool:
-        return bool(self.attributes & _COMPRESSION)
-
-    @property
     def has_log_append_time(self) -> bool:
         return bool(self.attributes & _LOG_APPEND_TIME)
 
