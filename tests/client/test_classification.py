@@ -102,6 +102,13 @@ def test_an_error_is_of_the_class_that_says_what_to_do(
     assert "orders, key '42'" in found.what
 
 
+def test_a_fenced_producer_is_told_of_both_causes() -> None:
+    for code in (KafkaError.INVALID_PRODUCER_EPOCH, 90, KafkaError._FENCED):
+        hint = error_from(KafkaError(code)).hint or ""
+        assert "same transactional.id" in hint
+        assert "transaction.timeout.ms" in hint
+
+
 def test_a_consumer_is_told_of_the_permission_that_reading_needs() -> None:
     error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     assert error_from(error).hint == "grant this client's user WRITE on the topic"

@@ -280,6 +280,10 @@ _SERIALIZATION = frozenset({-162, -161})
 UNREACHABLE = frozenset({-195, -193, -192, -187, -185, -152, -151})
 PURGED = frozenset({-152, -151})  # librdkafka dropped it: this is never the reason itself
 
+_FENCED_HINT = (
+    "another producer has the same transactional.id, or a transaction took longer than "
+    "transaction.timeout.ms: make a new producer"
+)
 _HINTS: Mapping[int, str] = {
     3: "create the topic, or look for a typing error in its name",
     10: "raise max.message.bytes of the topic and message.max.bytes of the client, or send less",
@@ -289,6 +293,7 @@ _HINTS: Mapping[int, str] = {
     31: "grant this client's user WRITE on a topic, which includes the right to send with "
     "idempotence, or IDEMPOTENT_WRITE on the cluster (brokers before Kafka 2.8 need the latter)",
     53: "grant this client's user WRITE on the transactional id",
+    **dict.fromkeys((47, 90, -144), _FENCED_HINT),
     -188: "create the topic, or look for a typing error in its name",
     -190: "the topic has fewer partitions",
     -192: "it may be written or not: whoever sends it again should keep its operation id",

@@ -184,9 +184,7 @@ class Parking:
             self._holding = True
             self._in_order = False
             logger.warning(
-                "records that were not acknowledged in %g s are parked in %s",
-                self._timeout_s,
-                self._spool.folder,
+                "records that are not acknowledged yet are parked in %s", self._spool.folder
             )
 
     def _commit(self) -> None:
