@@ -40,6 +40,7 @@ soak: ## long searches: schedules of safe settings, brokers killed, requests by 
 	@scripts/setup postgres
 	@$(PYTHON) -m pytest -m "full" tests/simulator
 	@$(PYTHON) -m benchmarks.sound $(SEEDS)
+	@$(PYTHON) -m benchmarks.mutations
 	@.venv/bin/lossless prove --set segment-bytes=300 --seeds $(SEEDS)
 	@LOSSLESS_CRASH_ROUNDS=$(ROUNDS) $(PYTHON) -m pytest -s tests/broker/crash/test_crash_rounds.py
 	@LOSSLESS_FUZZ_S=$(SECONDS) $(PYTHON) -m pytest -s tests/broker/robustness/test_random_requests.py
