@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
+import sys
 import threading
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import Message, Producer
 from consumed import PATIENCE_S, Kafka, Seen, eventually, number, running
@@ -276,3 +280,29 @@ def test_lag_is_what_is_not_committed(kafka: Kafka) -> None:
     found = {each.name: each.value for each in consumer.metrics.snapshot()}
     assert found["lossless_consumer_finished"] == 4
     assert found["lossless_consumer_processing_seconds"] >= 0
+
+
+def test_processes_of_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    program = tmp_path / "parent.py"
+    program.write_text(
+        "import operator, time\n"
+        "from lossless.client.consuming.workers import Processes\n"
+        "if __name__ == '__main__':\n"
+        "    print(Processes(2).call(operator.neg, 3), flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE)
+    try:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"-3\n"
+        children = psutil.Process(parent.pid).children(recursive=True)
+        assert children
+    finally:
+        parent.kill()
+        parent.communicate(timeout=PATIENCE_S)  # children have none of its pipes
+    try:
+        eventually(lambda: not any(map(psutil.Process.is_running, children)))
+    finally:
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
