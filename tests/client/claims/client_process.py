@@ -139,12 +139,15 @@ def client_process(what: dict[str, Any], folder: Path, name: str) -> Iterator[Cl
 
 
 def main(what: dict[str, Any]) -> None:
+    from client.soak.soak_roles import ROLES
+
     faulthandler.register(signal.SIGUSR1)
     roles: dict[str, Callable[[dict[str, Any], Journal], None]] = {
         "consumer": consume,
         "copier": copy,
         "producer": fill_spool,
         "sender": send_for_ever,
+        **ROLES,
     }
     roles[what["role"]](what, Journal(Path(what["journal"])))
 
@@ -304,7 +307,7 @@ def copy(what: dict[str, Any], journal: Journal) -> None:
                         sys.stdin.readline()
             except ClientError as error:
                 journal.say("aborted", value, type(error).__name__)
-                if producer.fatal is not None:
+                if is_fatal(error):
                     break
             else:
                 journal.say("copied", value)
@@ -313,6 +316,13 @@ def copy(what: dict[str, Any], journal: Journal) -> None:
     except ClientError as error:
         journal.say("closed", type(error).__name__)
     journal.say("ended")
+
+
+def is_fatal(error: Exception) -> bool:
+    """Whether the producer of a transaction cannot begin another one."""
+    from lossless.client.errors import ClientFailed, PartitionLost
+
+    return isinstance(error, ClientFailed) and not isinstance(error, PartitionLost)
 
 
 def fill_spool(what: dict[str, Any], journal: Journal) -> None:
@@ -357,7 +367,9 @@ def fill_spool(what: dict[str, Any], journal: Journal) -> None:
 
 def send_for_ever(what: dict[str, Any], journal: Journal) -> None:
     """Numbered records to all partitions in turn, from `first` on; what is not acknowledged in time
-    is parked. SIGTERM: no more are sent, what is parked is delivered, then it ends."""
+    is parked. After every `fork_every` records, if that is given, a forked child sends one as well.
+    SIGTERM: no more are sent, what is parked is delivered, then it ends."""
+    from client.claims.client_children import Children
     from lossless.client.producing.giving_up import Park
     from lossless.client.producing.producer import Producer
 
@@ -379,7 +391,10 @@ def send_for_ever(what: dict[str, Any], journal: Journal) -> None:
     with Producer(what["settings"], giving_up=Park(what["folder"]), application=name) as producer:
         journal.say("started", producer.metrics.parked)
         number = what["first"]
+        children = Children(producer, journal, what)
         while not over.wait(what["pause_s"]):
+            if what.get("fork_every") and number % what["fork_every"] == 0:
+                children.fork(number)
             partition = number % partitions
             value, at = f"{name}-{number}", f"{topic}-{partition}"
             journal.note(Sent(now_ms(), name, at, value))
@@ -395,6 +410,7 @@ def send_for_ever(what: dict[str, Any], journal: Journal) -> None:
             number += 1
         producer.flush(WAIT_S_MAX)
         assert wait_until(lambda: not producer.metrics.parked, timeout_s=WAIT_S_MAX)
+        children.wait(WAIT_S_MAX)
     journal.say("ended")
 
 

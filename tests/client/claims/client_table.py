@@ -28,7 +28,8 @@ Verdicts are kinds of anomalies, as `lossless prove` names them; *none* is none 
 is named as such.
 
 All of them run in `make test-all`; the last column has the engines that run in `make test` too.
-Beside them a soak by seed (tests/client/soak) makes faults at random.
+Beside them a soak by seed (tests/client/soak) makes faults at random: to consumers with a store,
+two groups that share retry topics, handlers in processes, and producers that fork children.
 """
 
 

@@ -11,6 +11,7 @@ from claims.observing import fresh, reachable, topic_of
 from client.claims.client_claim import NOTHING, Fault, client_claim
 from client.claims.client_clusters import until
 from client.claims.client_journal import Reading
+from client.claims.client_process import is_fatal
 from client.claims.client_seen import JOINING, SENDING, STAYING, Seen
 from lossless.client.consuming.consumer import Consumer
 from lossless.client.errors import ClientError
@@ -60,7 +61,7 @@ class Copier:
                     with self.producer.transaction(consumer) as transaction:
                         transaction.send(self._to, value)
                 except ClientError as error:
-                    if self.producer.fatal is not None:
+                    if is_fatal(error):
                         raise
                     self.failure = error
                     continue

@@ -1,8 +1,14 @@
 """Faults at random, by seed: acknowledged ⊆ stored ⊆ attempted, each once.
 
-Two producers, which park what is not acknowledged in time, and three consumers, which store rows
-and offsets in one PostgreSQL transaction and drop operations that they have seen, run in processes
-of their own; whoever is killed is started again. LOSSLESS_CLIENT_SOAK_S says for how long,
+Two producers park what is not acknowledged in time, and fork children that send as well. All other
+processes read what they send:
+
+    three consumers   rows and offsets in one PostgreSQL transaction, repeated operations dropped:
+                      each record once
+    two retriers      groups that share retry topics, where a fifth of the records fails: none lost
+    one worker        handlers in processes: none lost
+
+A process that is killed is started again. LOSSLESS_CLIENT_SOAK_S says for how long,
 LOSSLESS_CLIENT_SOAK_SEED repeats the plan of faults of a run that has printed it.
 """
 
@@ -20,6 +26,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from claims.observing import final_log
@@ -43,7 +50,7 @@ from lossless.verifier.history import Acknowledged, Failed, History, Processed, 
 from lossless.verifier.sets import Sets
 from lossless.verifier.verdict import judge
 from postgres_server import PostgresServer
-from topics import create_new
+from topics import create_new, read_all
 
 DURATION_S = float(os.environ.get("LOSSLESS_CLIENT_SOAK_S", "180"))
 TOPIC = "soaked"
@@ -51,6 +58,12 @@ GROUP = "soaking"
 PARTITIONS = 4
 PRODUCERS = ("p1", "p2")
 CONSUMERS = ("c1", "c2", "c3")
+RETRIERS = ("r1", "r2")
+WORKERS = ("w1",)
+READERS = (*CONSUMERS, *RETRIERS, *WORKERS)
+RETRIED = (f"{TOPIC}-retry-0", f"{TOPIC}-retry-1")
+DEAD = f"{TOPIC}-dlt"
+FORK_EVERY = 250  # records
 SETTLED_S_MAX = 180.0
 
 
@@ -70,18 +83,18 @@ class Soak:
     # Processes
 
     def start(self, name: str) -> None:
-        what = self._producer(name) if name in PRODUCERS else self._consumer()
+        what = self._producer(name) if name in PRODUCERS else self._reader(name)
         if name in self.running:
             self.ended.append(self.running[name])
         self.running[name] = ClientProcess(what, self._folder, name)
 
     def start_all(self) -> None:
-        for name in (*PRODUCERS, *CONSUMERS):
+        for name in (*PRODUCERS, *READERS):
             self.start(name)
 
     def revive(self, *names: str) -> None:
         """Those that were killed by us are started by us: others must not have died."""
-        for name in names or (*PRODUCERS, *CONSUMERS):
+        for name in names or (*PRODUCERS, *READERS):
             process = self.running[name]
             if not process.is_alive:
                 self.deaths.append(f"{name} died by itself:\n{process.errors}")
@@ -105,6 +118,7 @@ class Soak:
             "partitions": PARTITIONS,
             "first": sent,
             "pause_s": 0.02,
+            "fork_every": FORK_EVERY,
             "folder": str(self._folder / f"spool-{name}"),
             "settings": {
                 "bootstrap.servers": self._kafka.bootstrap_servers,
@@ -115,22 +129,29 @@ class Soak:
             },
         }
 
-    def _consumer(self) -> dict[str, Any]:
-        return {
-            "role": "consumer",
+    def _reader(self, name: str) -> dict[str, Any]:
+        common = {
             "topic": TOPIC,
-            "group": GROUP,
-            "store": ["postgres", self.dsn],
-            "sink": "rows",
-            "deduplicate": True,
-            "quiet": True,
-            "options": {"commit_every_s": 0.5},
             "settings": {
                 "bootstrap.servers": self._kafka.bootstrap_servers,
                 **JOINING,
                 "session.timeout.ms": 3_000,
                 "heartbeat.interval.ms": 500,
             },
+        }
+        if name in RETRIERS:
+            return {**common, "role": "retrier", "group": group_of(name)}
+        if name in WORKERS:
+            return {**common, "role": "worker", "group": group_of(name)}
+        return {
+            **common,
+            "role": "consumer",
+            "group": GROUP,
+            "store": ["postgres", self.dsn],
+            "sink": "rows",
+            "deduplicate": True,
+            "quiet": True,
+            "options": {"commit_every_s": 0.5},
         }
 
     # Faults
@@ -180,13 +201,13 @@ class Soak:
         with_brokers(self._kafka)
 
     def _kill_consumer(self, planned: Planned) -> None:
-        name = CONSUMERS[planned.target % len(CONSUMERS)]
+        name = READERS[planned.target % len(READERS)]
         self.running[name].kill()
         self._lasts(planned)
         self.start(name)
 
     def _stop_consumer(self, planned: Planned) -> None:
-        process = self.running[CONSUMERS[planned.target % len(CONSUMERS)]]
+        process = self.running[READERS[planned.target % len(READERS)]]
         process.pause()
         self._lasts(planned)
         process.resume()
@@ -218,12 +239,47 @@ class Soak:
         def all_stored() -> bool:
             return {f"{TOPIC}-{n}": at for n, at in self.positions()} == ends
 
-        if not wait_until(all_stored, timeout_s=SETTLED_S_MAX, poll_s=0.5):
+        def all_done() -> bool:
+            return all_stored() and not self.unfinished()
+
+        if not wait_until(all_done, timeout_s=SETTLED_S_MAX, poll_s=0.5):
             said = [process.stacks() for process in self.running.values() if process.is_alive]
-            pytest.fail(f"ends {ends}, stored {self.positions()}\n" + "\n".join(said))
-        self.revive(*CONSUMERS)
-        for name in CONSUMERS:
+            pytest.fail(
+                f"ends {ends}, stored {self.positions()}, not committed {self.unfinished()}\n"
+                + "\n".join(said)
+            )
+        self.revive(*READERS)
+        for name in READERS:
             self.running[name].end(SETTLED_S_MAX)
+
+    def unfinished(self) -> list[str]:
+        """Partitions whose end a group that commits to Kafka has not reached."""
+        groups = {group_of(name): (TOPIC,) for name in WORKERS}
+        groups |= {group_of(name): (TOPIC, *RETRIED) for name in RETRIERS}
+        found = []
+        for group, topics in groups.items():
+            settings = {"bootstrap.servers": reachable(self._kafka), "group.id": group}
+            asking = Consumer(settings)
+            try:
+                asked = [TopicPartition(each, n) for each in topics for n in range(PARTITIONS)]
+                for at in asking.committed(asked, timeout=30):
+                    _, end = asking.get_watermark_offsets(at, timeout=30)
+                    if max(at.offset, 0) < end:
+                        found.append(f"{group}: {at.topic}-{at.partition} {at.offset} of {end}")
+            finally:
+                asking.close()
+        return found
+
+    def letters(self) -> int:
+        return len(read_all(reachable(self._kafka), DEAD))
+
+    def processed_by(self, name: str) -> set[tuple[str, str]]:
+        events = events_of(*self.journals(name))
+        return {(each.partition, each.value) for each in events if isinstance(each, Processed)}
+
+    def heard(self, word: str) -> list[list[Any]]:
+        every = [*self.ended, *self.running.values()]
+        return [[process.name, *words] for process in every for words in process.heard(word)]
 
     def positions(self) -> list[tuple[int, int]]:
         return self.ask("SELECT partition, next_offset FROM lossless_offsets")
@@ -256,13 +312,19 @@ class Soak:
         return History(tuple(events), self.final(), settled=True)
 
 
+def group_of(name: str) -> str:
+    """Retriers and workers have groups of their own."""
+    return f"{GROUP}-{name}"
+
+
 @contextmanager
 def soaking(kafka: PlannedCluster, server: PostgresServer, folder: Path) -> Iterator[Soak]:
     soak = Soak(kafka, server, folder)
     soak.ask("CREATE TABLE stored (topic text, part int, off bigint, value text)")
     admin = AdminClient({"bootstrap.servers": reachable(kafka)})
-    new = NewTopic(TOPIC, PARTITIONS, replication_factor=3, config={"min.insync.replicas": "2"})
-    create_new(admin, new)
+    config = {"min.insync.replicas": "2"}
+    for topic in (TOPIC, *RETRIED, DEAD):
+        create_new(admin, NewTopic(topic, PARTITIONS, replication_factor=3, config=config))
     with ExitStack() as stack:
         stack.callback(soak.close)  # whatever happens
         yield soak
@@ -286,6 +348,7 @@ def test_random_faults_lose_nothing_and_store_each_record_once(
             _suffer_all(soak, plan)
             soak.settle()
             history = soak.history()
+            _check_others(soak, history)
         with capsys.disabled():
             faults = ", ".join(f"{count} {fault}" for fault, count in soak.happened.items())
             print(f"client soak: {faults}; {_told(history)}", file=sys.stderr, flush=True)
@@ -330,6 +393,16 @@ def _check(history: History) -> None:
     assert set(times) == in_log, "what is in the log is stored, and nothing else"
     acknowledged, _, attempted = (sum(map(len, values.values())) for values in sets)
     assert acknowledged > attempted / 2, "most of it was acknowledged"
+
+
+def _check_others(soak: Soak, history: History) -> None:
+    in_log = {(at, value) for at, values in Sets.of(history).stored.items() for value in values}
+    for name in (*RETRIERS, *WORKERS):
+        missing = in_log - soak.processed_by(name)
+        assert not missing, f"{name} lost {sorted(missing)[:20]}"
+    assert soak.heard("child failed") == []
+    assert soak.heard("of another group") == []
+    assert soak.letters() == 0, "every record succeeds on the second retry topic at the latest"
 
 
 def test_a_seed_gives_the_same_plan_again() -> None:
