@@ -15,7 +15,16 @@ from confluent_kafka.admin import AdminClient
 
 from lossless.errors import BadInput, PromiseBroken, Unavailable
 from lossless.pipeline.batch import Batcher
-from lossless.pipeline.events import Accepted, Committed, Event, Retrying, Started, Warned
+from lossless.pipeline.events import (
+    Accepted,
+    Committed,
+    Event,
+    Lag,
+    Retrying,
+    Started,
+    Stopped,
+    Warned,
+)
 from lossless.pipeline.ledger import AcceptedLoss, SourcePartition
 from lossless.pipeline.runner import Runner
 from lossless.pipeline.sinks.interface import Staged
@@ -61,15 +70,18 @@ def test_a_timestamp_starts_at_the_first_record_of_that_moment(shop: MakeShop) -
     assert orders.numbers() == [3, 4, 5]
 
 
-def test_a_batch_holds_no_more_records_than_allowed(shop: MakeShop) -> None:
+def test_a_batch_holds_no_more_records_than_allowed_and_the_last_lag_is_none(
+    shop: MakeShop,
+) -> None:
     orders = shop()
     orders.produce(range(25))
-    batches: list[int] = []
-    orders.pipeline("records_per_batch_max = 10").run(
-        once=True,
-        observe=lambda e: batches.append(e.records) if isinstance(e, Committed) else None,
-    )
-    assert batches == [10, 10, 5]
+    events: list[Event] = []
+    orders.pipeline("records_per_batch_max = 10").run(once=True, observe=events.append)
+    assert [e.records for e in events if isinstance(e, Committed)] == [10, 10, 5]
+    *_, last, stopped = events
+    assert isinstance(stopped, Stopped)
+    assert isinstance(last, Lag)
+    assert list(last.by_partition.values()) == [0]
 
 
 def test_topics_by_pattern_and_topics_that_appear_later(shop: MakeShop) -> None:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 IS_ALTERED = "is_altered"
 _OURS = frozenset({PROVENANCE, CONTENT_HASH, DEAD_LETTER, IS_DEAD})
-# Decimals that fit are hashed with as many digits, so that a wider column has the same hashes.
-_WIDE = T.DecimalType(38, 18)
+# Every decimal of so many digits has a double of its own.
+_DIGITS_OF_A_DOUBLE = 15
 _JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -89,25 +89,28 @@ def content_hash(columns: Iterable[T.StructField]) -> Sql:
         column = quoted_name(field.name)
         # With its name, or a value could move from one column to another unseen.
         parts.append(f"IF({column} IS NULL, NULL, {literal(name_hash(field.name.lower()))})")
-        parts.append(_canonical(column, field.dataType))
+        parts += _canonical(column, field.dataType)
     return f"xxhash64({', '.join(parts)})"
 
 
-def _canonical(column: Sql, kind: T.DataType) -> Sql:
-    """The value in a form that a wider type of the same family has too."""
+def _canonical(column: Sql, kind: T.DataType) -> list[Sql]:
+    """What to hash of a value: the same for a wider type of its family, and cheap."""
     match kind:
         case T.ByteType() | T.ShortType() | T.IntegerType():
-            return f"CAST({column} AS BIGINT)"
+            return [f"CAST({column} AS BIGINT)"]
         case T.FloatType():
-            return f"CAST({column} AS DOUBLE)"
-        case T.DecimalType() if kind.scale <= _WIDE.scale and (
-            kind.precision - kind.scale <= _WIDE.precision - _WIDE.scale
-        ):
-            return f"CAST({column} AS {_WIDE.simpleString()})"
+            return [f"CAST({column} AS DOUBLE)"]
+        case T.DecimalType() if kind.precision <= _DIGITS_OF_A_DOUBLE:
+            return [f"CAST({column} AS DOUBLE)"]
+        case T.DecimalType():
+            # What the double leaves over is nothing for numbers that a narrower type holds too.
+            nearest = f"TRY_CAST(CAST({column} AS DOUBLE) AS {kind.simpleString()})"
+            left_over = f"CAST(NULLIF({column} - {nearest}, 0) AS DOUBLE)"
+            return [f"CAST({column} AS DOUBLE)", left_over]
         case T.StructType() | T.ArrayType() | T.MapType() | T.VariantType():
             options = (literal(text) for option in _JSON_OPTIONS.items() for text in option)
-            return f"to_json({column}, map({', '.join(options)}))"
+            return [f"to_json({column}, map({', '.join(options)}))"]
         case T.DayTimeIntervalType() | T.YearMonthIntervalType():
-            return f"CAST({column} AS STRING)"
+            return [f"CAST({column} AS STRING)"]
         case _:
-            return column
+            return [column]

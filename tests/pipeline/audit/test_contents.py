@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 COLUMNS = (
     "number BIGINT, small SMALLINT, price DECIMAL(10,2), ratio FLOAT, note STRING, other STRING, "
     "at TIMESTAMP, day DATE, open BOOLEAN, raw BINARY, tags ARRAY<STRING>, "
-    "place STRUCT<city: STRING, zip: INT>"
+    "place STRUCT<city: STRING, zip: INT>, total DECIMAL(30,10)"
 )
-COUNT = 14
+COUNT = 15
 
 
 def values(number: int) -> tuple[Any, ...]:
@@ -72,6 +72,7 @@ def values(number: int) -> tuple[Any, ...]:
         bytes([number]),
         ["a", None, f"tag {number}"],
         (f"city {number}", None if number % 2 else number),
+        Decimal("12345678901234567890.1234567891"),
     )
 
 
@@ -207,27 +208,40 @@ def postgres(spark: SparkSession, written: Written, postgres_server: PostgresSer
 
 Auditor = Callable[..., AuditReport]
 
-# One row for each fault, and statements that both sinks take. Row 0 stays as it is.
-FAULTS = {
-    1: "SET note = 'forged'",
-    2: "SET price = price + 0.01",
-    3: "SET note = null",
-    4: "SET other = 'a value in place of a null'",
-    5: "SET other = note, note = null",
-    6: "SET at = at + INTERVAL '0.000001' SECOND",
-    7: "SET open = NOT open",
-    8: "SET raw = null",
-    9: "SET day = DATE '2026-04-01'",
-    10: f"SET note = 'forged', {CONTENT_HASH} = null",
-    11: f"SET {CONTENT_HASH} = {CONTENT_HASH} + 1",
+# One row for each fault, in SQL that both sinks take. Row 0 stays as it is.
+FAULTS: dict[int, dict[str, str]] = {
+    1: {"note": "'forged'"},
+    2: {"price": "price + 0.01"},
+    3: {"note": "null"},
+    4: {"other": "'a value in place of a null'"},
+    5: {"other": "note", "note": "null"},
+    6: {"at": "at + INTERVAL '0.000001' SECOND"},
+    7: {"open": "NOT open"},
+    8: {"raw": "null"},
+    9: {"day": "DATE '2026-04-01'"},
+    10: {"note": "'forged'", CONTENT_HASH: "null"},
+    11: {CONTENT_HASH: f"{CONTENT_HASH} + 1"},
+    12: {"total": "total + 0.0000000001"},
 }
 NESTED = {
-    "delta": ("SET tags = array('a', 'b')", "SET place.city = 'forged'"),
-    "postgres": (
-        'SET tags = \'["a", "b"]\'',
-        "SET place = jsonb_set(place, '{city}', '\"forged\"')",
-    ),
+    "delta": {
+        13: {"tags": "array('a', 'b')"},
+        14: {"place": "named_struct('city', 'forged', 'zip', place.zip)"},
+    },
+    "postgres": {
+        13: {"tags": """'["a", "b"]'::jsonb"""},
+        14: {"place": """jsonb_set(place, '{city}', '"forged"')"""},
+    },
 }
+
+
+def one_update(faults: Mapping[int, Mapping[str, str]]) -> str:
+    cases: dict[str, str] = {}
+    for number, changes in faults.items():
+        for column, value in changes.items():
+            cases[column] = f"{cases.get(column, '')} WHEN {number} THEN {value}"
+    changed = (f"{column} = CASE number{when} ELSE {column} END" for column, when in cases.items())
+    return f"UPDATE orders SET {', '.join(changed)}"
 
 
 @pytest.mark.parametrize("kind", ["delta", "postgres"])
@@ -235,9 +249,8 @@ def test_every_altered_row_is_named(
     request: pytest.FixtureRequest, audited: Auditor, kind: str
 ) -> None:
     copy: Copy = request.getfixturevalue(kind)
-    faults = FAULTS | dict(enumerate(NESTED[kind], start=max(FAULTS) + 1))
-    for number, change in faults.items():
-        copy.run(f"UPDATE orders {change} WHERE number = {number}")
+    faults = FAULTS | NESTED[kind]
+    copy.run(one_update(faults))
     report = audited(copy.written.topic, copy.sink, contents=True)
     assert {f.kind for f in report.findings} == {FindingKind.ALTERED}
     assert [f.offset for f in report.findings] == list(faults)
@@ -262,7 +275,8 @@ def test_lawful_operations_on_delta_raise_no_alarm(
         "UPDATE orders SET seen = true",
         "ALTER TABLE orders SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')",
         "ALTER TABLE orders ALTER COLUMN small TYPE BIGINT",
-        "ALTER TABLE orders ALTER COLUMN price TYPE DECIMAL(14,4)",
+        "ALTER TABLE orders ALTER COLUMN price TYPE DECIMAL(18,4)",
+        "ALTER TABLE orders ALTER COLUMN total TYPE DECIMAL(32,12)",
         "ALTER TABLE orders ALTER COLUMN ratio TYPE DOUBLE",
     ):
         delta.run(statement)
@@ -279,7 +293,8 @@ def test_lawful_operations_on_postgres_raise_no_alarm(
         "ALTER TABLE orders ADD COLUMN seen timestamptz DEFAULT now()",
         "UPDATE orders SET seen = now() WHERE number = 1",
         "ALTER TABLE orders ALTER COLUMN small TYPE numeric",
-        "ALTER TABLE orders ALTER COLUMN price TYPE numeric(14,4)",
+        "ALTER TABLE orders ALTER COLUMN price TYPE numeric(18,4)",
+        "ALTER TABLE orders ALTER COLUMN total TYPE numeric(32,12)",
         "ALTER TABLE orders ALTER COLUMN ratio TYPE double precision",
         "ALTER TABLE orders ALTER COLUMN note TYPE varchar(100)",
         "DELETE FROM orders WHERE false",
