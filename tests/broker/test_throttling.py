@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +15,11 @@ from lossless.engines.local.in_process import InProcessCluster
 from lossless.engines.waiting import wait_until
 from lossless.log.batch import Record, build
 from lossless.wire.codec import milliseconds
+from lossless.wire.frames import request
 from one_connection import OneConnection
-from one_request import ask, error_of
+from one_request import ask, error_of, written
 
-PRODUCE, FETCH, CREATE_TOPICS, ALTER_QUOTAS, API_VERSIONS = 0, 1, 19, 49, 18
+PRODUCE, FETCH, CREATE_TOPICS, ALTER_QUOTAS, API_VERSIONS, METADATA = 0, 1, 19, 49, 18, 3
 TOPIC = "orders"
 
 
@@ -92,6 +95,30 @@ def test_a_producer_that_wants_no_answer_is_not_read_for_a_while(
         (connection,) = (one for one in connections if one.client_id == "silent")
         client.send(PRODUCE, 9, **produce(60_000, acks=0))
         assert wait_until(lambda: connection._muted_until_s > 0, timeout_s=60)
+
+
+def test_a_connection_beyond_the_limit_of_its_address_is_closed_and_nothing_is_carried_out(
+    address: str,
+) -> None:
+    named = [{"entity_type": "ip", "entity_name": "127.0.0.2"}]
+    ops = [{"key": "connection_creation_rate", "value": 1e-9, "remove": False}]
+    entries = [{"entity": named, "ops": ops}]
+    answer = ask(address, ALTER_QUOTAS, 1, entries=entries, validate_only=False)
+    assert error_of(answer.entries[0]) is Error.NONE
+    host, _, port = address.rpartition(":")
+    with contextlib.ExitStack() as stack:
+        connections = []
+        for number in range(40):
+            connection = socket.create_connection((host, int(port)), 20, ("127.0.0.2", 0))
+            connections.append(stack.enter_context(connection))
+            asked = {"name": f"beyond-{number}", "num_partitions": 1, "replication_factor": 1}
+            message = written(CREATE_TOPICS, 7, topics=[asked], timeout=9_000, validate_only=False)
+            connection.sendall(request(CREATE_TOPICS, 7, 1, "beyond", message, tagged=True))
+        assert [connection.recv(1) for connection in connections] == [b""] * 40
+    within = {"name": "within", "num_partitions": 1, "replication_factor": 1}
+    ask(address, CREATE_TOPICS, 7, topics=[within], timeout=9_000, validate_only=False)
+    topics = ask(address, METADATA, 12, topics=None).topics
+    assert not [topic.name for topic in topics if topic.name.startswith("beyond")]
 
 
 def test_limits_of_clients_do_not_concern_replication(address: str) -> None:

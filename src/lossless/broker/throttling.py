@@ -66,7 +66,7 @@ class Throttling:
             limit = Limit(value, connection.peer_host, "")
             wait_ms = self._use.connected(CONNECTIONS, limit, self._clock.now_ms())
             if wait_ms > 0:
-                connection.mute(wait_ms)
+                connection.mute(2 * wait_ms)  # until it is closed
                 asyncio.get_running_loop().call_later(wait_ms / 1000, connection.abort)
 
     def begin(self, connection: Connection, header: Header, frame: bytes) -> Measured | None:

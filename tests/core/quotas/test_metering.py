@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from lossless.core.quotas.limits import CONSUMED, PRODUCED, REQUEST_TIME, Limit
-from lossless.core.quotas.metering import CLIENTS_MAX, Rate, Tokens, Use, fetch_bytes_max
+import pytest
+
+from lossless.core.quotas.limits import CONNECTIONS, CONSUMED, PRODUCED, REQUEST_TIME, Limit
+from lossless.core.quotas.metering import (
+    CLIENTS_MAX,
+    WAIT_MS_MAX,
+    Rate,
+    Tokens,
+    Use,
+    fetch_bytes_max,
+)
 
 LIMIT = Limit(100.0, "alice", "")
 
@@ -51,6 +60,18 @@ def test_an_answer_that_is_larger_than_the_whole_window_is_sent_to_a_client_that
 def test_requests_wait_for_a_second_at_most() -> None:
     use = Use()
     assert use.worked(REQUEST_TIME, LIMIT, 100_000, 0) == 1_000
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e-320, 1e-12, 1.0])
+def test_a_wait_fits_the_field_of_the_answer_however_small_the_limit_is(value: float) -> None:
+    use, limit, tokens = Use(), Limit(value, "alice", ""), Tokens()
+    assert use.produced(PRODUCED, limit, 100_000_000, 0) == WAIT_MS_MAX
+    assert use.fetched(PRODUCED, limit, 100_000_000, 0) == WAIT_MS_MAX
+    assert use.worked(REQUEST_TIME, limit, 100_000_000, 0) == 1_000
+    use.connected(CONNECTIONS, limit, 0)
+    assert use.connected(CONNECTIONS, limit, 0) <= 1_000
+    tokens.take(100_000_000, value, 0)
+    assert tokens.wait_ms(value, 0) == WAIT_MS_MAX
 
 
 def test_more_than_the_window_allows_is_not_asked_for() -> None:

@@ -22,6 +22,7 @@ from typing import Generic, NamedTuple, TypeVar
 from lossless.core.quotas.limits import Limit
 
 SAMPLES, SAMPLE_MS = 11, 1_000  # quota.window.num, quota.window.size.seconds
+WAIT_MS_MAX = (1 << 31) - 1  # as much as a throttle time holds
 CLIENTS_MAX = 1_000  # then those that have used nothing for a while are forgotten
 
 
@@ -55,7 +56,7 @@ class Rate:
     def wait_ms(self, limit: float, now_ms: int) -> int:
         """How long nothing may be used until the rate is within the limit."""
         rate, window_ms = self.observed(now_ms)
-        return round((rate - limit) / limit * window_ms) if rate > limit else 0
+        return _bounded_ms((rate - limit) / limit * window_ms) if rate > limit else 0
 
 
 class Tokens:
@@ -66,7 +67,7 @@ class Tokens:
     def wait_ms(self, limit: float, now_ms: int) -> int:
         """How long until anything is left."""
         tokens = self._left(limit, now_ms)
-        return round(-tokens / limit * 1000) if tokens < 0 else 0
+        return _bounded_ms(-tokens / limit * 1000) if tokens < 0 else 0
 
     def take(self, amount: float, limit: float, now_ms: int) -> None:
         self._tokens = self._left(limit, now_ms) - amount
@@ -77,6 +78,11 @@ class Tokens:
         if self._tokens is None:
             return most
         return min(most, self._tokens + limit * (now_ms - self.used_ms) / 1000)
+
+
+def _bounded_ms(wait_ms: float) -> int:
+    """Limits may be as small as a number can be, and then a wait is infinite."""
+    return round(min(wait_ms, WAIT_MS_MAX))
 
 
 Meter = TypeVar("Meter", Rate, Tokens)
