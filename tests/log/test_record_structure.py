@@ -275,3 +275,24 @@ def test_keys_values_and_headers_may_be_long() -> None:
     body = body_of(records)
     assert checked(body, len(records)) == plainly(body, len(records)) == [*range(7, 14)]
     assert checked(body[:-1], len(records)) is None
+
+
+@pytest.mark.parametrize("value_size", [0, 64, 8191, 8192])
+def test_every_byte_of_the_framing_is_checked(value_size: int) -> None:
+    headers = (("h", b"1"), ("h" * 64, None))
+    records = [
+        Record(0, 5, b"key", bytes(value_size), headers),
+        Record(1, 300, None, None),
+        Record(2, 5, bytes(70), b"v", headers),
+    ]
+    body = body_of(records)
+    contents = range(20, 20 + value_size)
+    for at in set(range(len(body))) - set(contents[40:-40]):
+        for byte in (0, 1, 2, 0x7F, 0x80, 0xFF):
+            changed = body[:at] + bytes([byte]) + body[at + 1 :]
+            assert checked(changed, 3) == plainly(changed, 3), (at, byte)
+
+
+def test_a_run_of_records_without_keys_is_named_as_a_whole() -> None:
+    records = [Record(place, 5, None, b"value") for place in range(100)]
+    assert require_records(body_of(records), 100, with_keys=True) == list(range(100))
