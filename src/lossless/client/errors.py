@@ -11,8 +11,9 @@
         ├── DeserializationFailed permanent  2    its bytes are not what was expected
         ├── TransactionAborted   abortable   4    nothing of this transaction was stored: begin anew
         ├── ClientFailed         fatal       4    the client is finished; make a new one
-        │   └── Fenced                       4    another one has taken its place
-        │       └── PartitionLost            4    another member has taken this partition
+        │   ├── Fenced                       4    another one has taken its place
+        │   │   └── PartitionLost            4    another member has taken this partition
+        │   └── TransactionUndecided         4    it is not known whether the transaction is stored
         ├── InvalidPosition      permanent   1    there is no right place to read on from
         │   ├── NoCommittedOffset            1
         │   ├── OffsetOutOfRange             1
@@ -114,6 +115,10 @@ class ClientFailed(ClientError):
     """The client cannot go on; a new one may."""
 
     kind = Kind.FATAL
+
+
+class TransactionUndecided(ClientFailed):
+    """The commit was not answered in time: the transaction is stored as a whole or not at all."""
 
 
 class Fenced(ClientFailed):

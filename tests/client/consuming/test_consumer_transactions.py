@@ -14,7 +14,7 @@ from consumed import PATIENCE_S, Kafka, Running, eventually, number
 
 from lossless.client.consuming import Consumer
 from lossless.client.consuming.committing import Committer
-from lossless.client.errors import PartitionLost, TransactionAborted
+from lossless.client.errors import PartitionLost, TransactionAborted, TransactionUndecided
 from lossless.client.metrics import ConsumerMetrics
 from lossless.client.producing import Producer
 from lossless.errors import BadInput
@@ -92,6 +92,20 @@ def test_an_aborted_transaction_hands_out_the_whole_batch_again(kafka: Kafka) ->
     assert batches[1] == batches[0]
     assert copies_of(kafka) == list(range(10))
     assert kafka.committed() == [10]
+
+
+def test_records_of_an_undecided_transaction_are_not_handed_out_again(kafka: Kafka) -> None:
+    """They may be stored. A new consumer resumes after what is stored."""
+    filled(kafka, 3)
+    with kafka.consumer() as consumer:
+        records = iter(consumer)
+        assert number(next(records)) == 0
+        consumer.transaction_begun()
+        consumer.transaction_undecided(TransactionUndecided("no answer"))
+        with pytest.raises(TransactionUndecided, match="no answer"):
+            next(records)
+    with kafka.consumer() as consumer:
+        assert number(next(iter(consumer))) == 0  # this one was not
 
 
 def test_a_loop_hands_out_no_record_while_a_transaction_is_open(kafka: Kafka) -> None:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from reading_back import new_topic, reports, values
 
-from lossless.client.errors import ClientFailed, Fenced, Kind, Refused, TransactionAborted
+from lossless.client.errors import (
+    ClientError,
+    ClientFailed,
+    Fenced,
+    Kind,
+    Refused,
+    TransactionAborted,
+    TransactionUndecided,
+)
 from lossless.client.producing.producer import Producer
+from lossless.client.producing.transacting import Transactions
+from lossless.client.producing.transaction import Transaction
 from lossless.engines.local.planned import PlannedCluster
+from lossless.engines.waiting import wait_until
 from lossless.errors import BadInput
 from topics import read_all
 
@@ -36,6 +49,9 @@ class Finished:
 
     def transaction_aborted(self) -> None:
         self.given_back += 1
+
+    def transaction_undecided(self, error: ClientError) -> None:
+        raise error
 
     def transaction_offsets(self) -> tuple[list[TopicPartition], Any]:
         return self._offsets, self._consumer.consumer_group_metadata()
@@ -151,6 +167,120 @@ def test_a_commit_outlives_the_loss_of_a_broker(kafka: PlannedCluster, topic: st
         with producer.transaction() as transaction:
             transaction.send(topic, b"after")
     assert len(read_all(kafka.bootstrap_servers, topic)) == 51
+
+
+class Stuck:
+    """A librdkafka whose coordinators answer nothing."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def init_transactions(self, timeout_s: float) -> None: ...
+
+    def begin_transaction(self) -> None: ...
+
+    def send_offsets_to_transaction(self, *_: object) -> None:
+        self.over.wait()  # whatever its time-out
+
+    def commit_transaction(self, _: float) -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True))
+
+
+class Sending:
+    """The rest of a producer, which has nothing to send."""
+
+    def __init__(self) -> None:
+        self.fatal: ClientError | None = None
+
+    def refusal(self) -> ClientError | None:
+        return self.fatal
+
+    def fail(self, error: ClientError) -> None:
+        self.fatal = self.fatal or error
+
+    def wait_until_idle(self, timeout_s: float) -> None: ...
+
+    def patience_s(self) -> float:
+        return 30.0
+
+
+class Sent:
+    """A consumer whose offsets are ready."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+    def transaction_begun(self) -> None: ...
+
+    def transaction_offsets(self) -> tuple[list[TopicPartition], Any]:
+        return [], None
+
+    def transaction_committed(self) -> None:
+        self.ended.append("committed")
+
+    def transaction_aborted(self) -> None:
+        self.ended.append("aborted")
+
+    def transaction_undecided(self, _: ClientError) -> None:
+        self.ended.append("undecided")
+
+
+def committing(client: Any, consumer: Sent) -> None:
+    deliveries: Any = SimpleNamespace(acknowledged=[])
+    transactions = Transactions(client, deliveries, Sending(), timeout_s=0.2)
+    producer: Any = None  # nothing is sent
+    with Transaction(producer, transactions, consumer):
+        pass
+
+
+def test_a_commit_whose_offsets_are_never_answered_fails_within_the_transaction_timeout() -> None:
+    client, consumer = Stuck(), Sent()
+    try:
+        with pytest.raises(ClientFailed, match=r"were not sent within 0.2 s") as raised:
+            committing(client, consumer)
+        assert not isinstance(raised.value, TransactionUndecided)  # nothing was committed
+        assert consumer.ended == ["aborted"]
+    finally:
+        client.over.set()
+
+
+def test_a_commit_without_an_answer_is_undecided_after_the_transaction_timeout() -> None:
+    """It may be stored: the records are not handed out again."""
+    client, consumer = Stuck(), Sent()
+    client.over.set()
+    with pytest.raises(TransactionUndecided, match="not known whether the transaction is stored"):
+        committing(client, consumer)
+    assert consumer.ended == ["undecided"]
+
+
+def test_a_commit_of_offsets_outlives_the_loss_of_the_coordinators(
+    kafka: PlannedCluster, topic: str
+) -> None:
+    """librdkafka alone would wait for the broker that has left the cluster, for ever."""
+    with Producer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
+        producer.send(topic, b"read").result(30)
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic})
+    try:
+        consumer.subscribe([topic])
+        assert wait_until(lambda: not consumer.poll(0.1) and consumer.assignment(), timeout_s=30)
+        copies = new_topic(kafka.bootstrap_servers)
+        settings = {"transaction.timeout.ms": 10_000, "topic.metadata.refresh.interval.ms": 500}
+        with transactional(kafka, topic, **settings) as producer:
+            finished = Finished(consumer, [TopicPartition(topic, 0, 1)])
+            with producer.transaction(finished) as transaction:
+                transaction.send(copies, b"before")
+            coordinator = kafka.leader_of("__consumer_offsets", 0)
+            kafka.kill(coordinator)
+            client = producer._client
+            assert wait_until(lambda: coordinator not in client.list_topics().brokers, timeout_s=30)
+            with producer.transaction() as transaction:  # opens the connections that it needs
+                transaction.send(copies, b"between")
+            with producer.transaction(finished) as transaction:
+                transaction.send(copies, b"after")
+        assert finished.committed == 2
+    finally:
+        consumer.close()
+    assert len(read_all(kafka.bootstrap_servers, copies)) == 3
 
 
 def test_closing_inside_a_transaction_aborts_it_and_its_end_says_so(

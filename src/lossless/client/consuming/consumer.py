@@ -52,7 +52,7 @@ from lossless.client.consuming.settings import (
 from lossless.client.consuming.units import Units
 from lossless.client.consuming.waiting_keys import KeepsKeyOrder, WaitingKeys
 from lossless.client.consuming.workers import Workers
-from lossless.client.errors import StoreUnavailable, TransactionAborted
+from lossless.client.errors import ClientError, StoreUnavailable, TransactionAborted
 from lossless.client.metrics import ConsumerMetrics
 from lossless.client.retrying import RetryPolicy
 from lossless.client.sending import Sender
@@ -545,6 +545,12 @@ class Consumer:
         """The records of the transaction are handed out again."""
         if isinstance(self._work, Chunks):
             self._work.end_transaction(committed=False)
+
+    def transaction_undecided(self, error: ClientError) -> None:
+        """The loop raises the error: records that may be stored are not handed out again."""
+        if isinstance(self._work, Chunks):
+            self._work.end_transaction(committed=False)
+            self._work.end(error)
 
     def _in_transaction(self) -> tuple[Poller, Chunks]:
         work, poller = self._work, self._poller

@@ -154,7 +154,12 @@ class Producer:
             raise
         self._produce: Callable[..., None] = self._client.produce
         self._poll: Callable[[float], int] = self._client.poll
-        self._transactions = Transactions(self._client, self._deliveries, self._standing)
+        self._transactions = Transactions(
+            self._client,
+            self._deliveries,
+            self._standing,
+            timeout_s=self._settings.transaction_timeout_s,
+        )
         self._parking = (
             Parking(
                 spool,

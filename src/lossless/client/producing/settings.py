@@ -23,6 +23,10 @@ logger = logging.getLogger("lossless.client.producer")
 DELIVERY_TIMEOUT_S_MIN = 120.0  # Java's default, and less than librdkafka's
 PAUSES_PER_TIMEOUT = 4
 STATISTICS_INTERVAL_MS = 5_000
+TRANSACTION_TIMEOUT_MS = 60_000  # librdkafka's default
+# When the coordinator of a group has left the cluster, librdkafka commits offsets in a transaction
+# only after some connection opens or closes (confluentinc/librdkafka#5511): idle ones are closed.
+IDLE_MS_MAX = 30_000
 
 MAX_BLOCK = "max.block.ms"
 
@@ -55,6 +59,7 @@ class ProducerSettings:
     librdkafka: Mapping[str, Any] = field(repr=False)  # secrets may be among them
     delivery_timeout_s: float  # 0: never given up
     transactional_id: str | None
+    transaction_timeout_s: float
     client_id: str | None
 
     def for_records(self, *, ourselves_timed: bool) -> dict[str, Any]:
@@ -102,6 +107,13 @@ def producer_settings(given: Mapping[str, object], *, pause_max_s: float) -> Pro
     transactional = settings.get("transactional.id")
     if not transactional:  # librdkafka has the transaction's time-out there
         settings.setdefault("message.timeout.ms", str(int(timeout_s * 1000)))
+    transaction_timeout_ms = _number(
+        "transaction.timeout.ms",
+        settings.get("transaction.timeout.ms", str(TRANSACTION_TIMEOUT_MS)),
+    )
+    if transactional:
+        idle_ms = min(IDLE_MS_MAX, max(1, transaction_timeout_ms // 2))
+        settings.setdefault("connections.max.idle.ms", str(idle_ms))
     if "message.timeout.ms" in settings:
         timeout_s = _number("delivery.timeout.ms", settings["message.timeout.ms"]) / 1000
     if not {"partitioner", "partitioner.class"} & settings.keys():
@@ -111,6 +123,7 @@ def producer_settings(given: Mapping[str, object], *, pause_max_s: float) -> Pro
         librdkafka={**settings, **objects},
         delivery_timeout_s=timeout_s,
         transactional_id=transactional,
+        transaction_timeout_s=transaction_timeout_ms / 1000,
         client_id=settings.get("client.id"),
     )
 
@@ -133,7 +146,8 @@ def _number(name: str, value: str) -> int:
     if not value.isdecimal():
         raise BadInput(
             f"{name} = {value} is not a number of milliseconds",
-            hint="give a whole number, 0 or more; 0 never gives a record up",
+            hint="give a whole number, 0 or more"
+            + ("; 0 never gives a record up" if name == "delivery.timeout.ms" else ""),
         )
     return int(value)
 

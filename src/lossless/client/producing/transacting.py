@@ -1,6 +1,9 @@
 """The transactions of one producer: one at a time, each call repeated for as long as it can help.
 
 What is acknowledged inside a transaction counts for the audit when it is committed, not before.
+
+A commit takes `transaction.timeout.ms` for the offsets and as long again for the commit itself, at
+most: after that time the coordinator aborts a transaction that nobody has decided to commit.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from confluent_kafka import KafkaException
 
 from lossless.client.classification import error_from
-from lossless.client.errors import ClientError, ClientFailed, Kind
+from lossless.client.errors import ClientError, ClientFailed, Kind, TransactionUndecided
 from lossless.errors import BadInput
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 CALL_S = 1.0  # of one call into librdkafka, which no signal interrupts
 SETTLED_S = 5.0  # for what failed because of an abort
+PAUSE_S = 0.05  # after a call that failed at once
 
 Offsets = tuple[list["TopicPartition"], Any]  # and the group's metadata
 
@@ -49,11 +53,29 @@ class Sending(Protocol):
     def patience_s(self) -> float: ...
 
 
+def _unanswered(what: str, code: int) -> ClientFailed:
+    hint = "the cluster does not answer: close the producer, make a new one"
+    return ClientFailed(what, hint=hint, code=code)
+
+
+def _undecided(what: str, code: int) -> TransactionUndecided:
+    return TransactionUndecided(
+        f"it is not known whether the transaction is stored: {what}",
+        hint="close the producer and the consumer and make new ones: they wait until the "
+        "transaction is decided, and the consumer resumes after what is stored",
+        code=code,
+    )
+
+
 class Transactions:
     """Used by the thread that has the transaction, but for what says so."""
 
-    def __init__(self, client: Client, deliveries: Deliveries, sending: Sending) -> None:
+    def __init__(
+        self, client: Client, deliveries: Deliveries, sending: Sending, *, timeout_s: float
+    ) -> None:
+        """`timeout_s`: that of a transaction."""
         self._client = client
+        self._timeout_s = timeout_s
         self._deliveries = deliveries
         self._sending = sending
         self._is_initialized = False
@@ -62,6 +84,7 @@ class Transactions:
         self._uncounted: list[Message] = []  # acknowledged, in the one that is open
         self._countable: list[Message] = []  # acknowledged, in those that are committed
         self._counting = threading.Lock()
+        self._pace = threading.Event()  # never set
 
     def begin(self, transaction: object) -> None:
         """The first time it fences whoever has had the transactional.id before."""
@@ -91,14 +114,40 @@ class Transactions:
     def commit(self, transaction: object, offsets: Offsets | None) -> None:
         self._check(transaction)
         if offsets is not None:
-            send = self._client.send_offsets_to_transaction
-            self._call(send, *offsets, CALL_S, patience_s=self._sending.patience_s())
-        # Nobody knows whether it is committed before there is an answer: no time is too long.
-        self._call(self._client.commit_transaction, CALL_S, patience_s=None)
+            deadline = time.monotonic() + self._timeout_s
+            self._call(self._send_offsets, offsets, deadline, patience_s=self._timeout_s)
+        self._call(
+            self._client.commit_transaction, CALL_S, patience_s=self._timeout_s, late=_undecided
+        )
         self.open = None
         with self._counting:
             self._countable += self._uncounted
             self._uncounted = []
+
+    def _send_offsets(self, offsets: Offsets, deadline: float) -> None:
+        """In a thread of its own: librdkafka may never return from this call, whatever its time-out
+        (confluentinc/librdkafka#5456), and while it is in progress no other one is possible."""
+        ended = threading.Event()
+        failures: list[BaseException] = []
+
+        def send() -> None:
+            try:
+                self._client.send_offsets_to_transaction(*offsets, CALL_S)
+            except BaseException as failure:
+                failures.append(failure)
+            finally:
+                ended.set()
+
+        threading.Thread(target=send, name="lossless-transaction-offsets", daemon=True).start()
+        if not ended.wait(max(CALL_S, deadline - time.monotonic())):
+            found = ClientFailed(
+                f"the offsets of the transaction were not sent within {self._timeout_s:g} s",
+                hint="nothing of the transaction is stored: make a new producer and repeat it",
+            )
+            self._sending.fail(found)
+            raise found
+        if failures:
+            raise failures[0]
 
     def abort(self, transaction: object, timeout_s: float) -> None:
         if transaction is not self.open:
@@ -132,25 +181,28 @@ class Transactions:
             raise self._sending.refusal() or ClientFailed("the transaction is over")
 
     def _call(
-        self, call: Callable[..., object], *arguments: object, patience_s: float | None
+        self,
+        call: Callable[..., object],
+        *arguments: object,
+        patience_s: float,
+        late: Callable[[str, int], ClientFailed] = _unanswered,
     ) -> None:
-        deadline = None if patience_s is None else time.monotonic() + patience_s
+        """Repeats the call as long as it can help, and for `patience_s` at most."""
+        deadline = time.monotonic() + patience_s
         while True:
+            called_at = time.monotonic()
             try:
                 call(*arguments)
             except KafkaException as raised:
                 error = raised.args[0]
-                out_of_time = deadline is not None and time.monotonic() >= deadline
-                if not error.retriable() or out_of_time:
+                now = time.monotonic()
+                if not error.retriable() or now >= deadline:
                     found = error_from(error)
-                    if found.kind is Kind.RETRIABLE and out_of_time:
-                        found = ClientFailed(
-                            f"after {patience_s:g} s: {found.what}",
-                            hint="the cluster does not answer: close the producer, make a new one",
-                            code=found.code,
-                        )
+                    if now >= deadline and (error.retriable() or found.kind is Kind.RETRIABLE):
+                        found = late(f"after {patience_s:g} s: {found.what}", error.code())
                     if found.kind is Kind.FATAL:
                         self._sending.fail(found)
                     raise found from raised
+                self._pace.wait(max(0.0, called_at + PAUSE_S - now))
             else:
                 return

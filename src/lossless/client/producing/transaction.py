@@ -15,10 +15,13 @@ be committed raises one of these:
     PartitionLost        nothing of it was stored: a partition of the consumer was revoked or lost
                          since it began, and its records are handed out again here or elsewhere
     Fenced, ClientFailed another producer has taken this transactional.id, or this one cannot go on
+    TransactionUndecided the commit was not answered: it is not known whether the records are stored
 
-A commit whose answer got lost is asked about until it is decided: only then is it known whether the
-records are stored. A delivery in a transaction says that the record is in the log; that readers see
-it is the commit's doing. Readers must be `read_committed`.
+A commit whose answer got lost is repeated for `transaction.timeout.ms`: only an answer says whether
+the records are stored. Without one, the consumer hands out nothing more, since records that are
+stored would be processed twice; a new consumer resumes after what is stored. A delivery in a
+transaction says that the record is in the log; that readers see it is the commit's doing. Readers
+must be `read_committed`.
 """
 
 from __future__ import annotations
@@ -27,7 +30,13 @@ import logging
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from lossless.client.errors import ClientError, Kind, PartitionLost, TransactionAborted
+from lossless.client.errors import (
+    ClientError,
+    Kind,
+    PartitionLost,
+    TransactionAborted,
+    TransactionUndecided,
+)
 from lossless.client.producing.delivery import Delivery
 from lossless.client.producing.transacting import Offsets, Transactions
 from lossless.errors import BadInput
@@ -61,6 +70,10 @@ class HasOffsets(Protocol):
 
     def transaction_aborted(self) -> None:
         """What it had in hand was not done after all: it must be given out again."""
+        ...
+
+    def transaction_undecided(self, error: ClientError) -> None:
+        """It is not known whether what it had in hand was done: it must hand out nothing more."""
         ...
 
 
@@ -132,6 +145,11 @@ class Transaction:
             self._is_open = False
             if self._consumer is not None:
                 self._consumer.transaction_committed()
+        except TransactionUndecided as error:
+            self._is_open = False
+            if self._consumer is not None:
+                self._consumer.transaction_undecided(error)
+            raise
         except ClientError as error:
             if error.kind is Kind.FATAL and not isinstance(error, PartitionLost):
                 self._is_open = False
