@@ -11,7 +11,7 @@ from confluent_kafka.serialization import SerializationContext
 from consumed import Kafka, eventually, running
 from consumer_handlers import Amounts, amount_of
 
-from lossless.client.errors import DeserializationFailed, HandlerFailed
+from lossless.client.errors import DeserializationFailed, HandlerFailed, StoreUnavailable
 from lossless.client.retrying import Backoff, DeadLetters, InPlace, RetryTopics, read_letter
 from lossless.client.stores import SqliteStore
 from topics import produce, read_all
@@ -89,6 +89,84 @@ def test_what_cannot_be_deserialised_becomes_a_dead_letter_byte_for_byte(
     assert told == [(BAD, told[0][1])]
     assert "@1: the value could not be deserialised: JSONDecodeError" in told[0][1]
     assert kafka.committed() == [3]
+
+
+class RegistryError(Exception):
+    """Has what confluent-kafka's SchemaRegistryError has."""
+
+    def __init__(self, http_status_code: int) -> None:
+        self.http_status_code = http_status_code
+
+
+class TransportError(Exception):
+    """Is named like httpx's, which stands above its errors of connections and timeouts."""
+
+
+class ReadError(TransportError):
+    pass
+
+
+OUTAGES = [
+    ConnectionRefusedError("registry:8081"),
+    TimeoutError("registry:8081"),
+    ReadError("registry:8081"),
+    RegistryError(503),
+]
+
+
+class Failing:
+    """A deserialiser whose calls fail like this, in turn; None is a call that succeeds."""
+
+    def __init__(self, *failures: Exception | None) -> None:
+        self.failures = list(failures)
+
+    def __call__(self, data: bytes | None, context: SerializationContext) -> int:
+        if self.failures and (failure := self.failures.pop(0)):
+            raise failure
+        return amount_of(data, context)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_registry_that_does_not_answer_makes_no_dead_letters(kafka: Kafka, workers: int) -> None:
+    filled(kafka, *GOOD)
+    seen: list[int] = []
+    each_before_a_success = [failure for outage in OUTAGES for failure in (outage, None)]
+    consumer = kafka.consumer(
+        retry=DeadLetters(), workers=workers, deserialize_value=Failing(*each_before_a_success)
+    )
+    with running(consumer, lambda message: seen.append(message.value())):
+        eventually(lambda: len(seen) == 4)
+    assert sorted(seen) == [0, 1, 2, 3]
+    assert consumer.metrics.dead_lettered == 0
+    assert read_all(kafka.servers, f"{kafka.topic}-dlt") == []
+
+
+def test_a_handler_without_a_policy_waits_for_the_registry(kafka: Kafka) -> None:
+    filled(kafka, *GOOD)
+    seen: list[int] = []
+    consumer = kafka.consumer(deserialize_value=Failing(OUTAGES[0]))
+    with running(consumer, lambda message: seen.append(message.value())):
+        eventually(lambda: seen == [0, 1, 2, 3])
+
+
+def test_a_loop_raises_that_the_registry_does_not_answer_and_begins_with_the_record_again(
+    kafka: Kafka,
+) -> None:
+    filled(kafka, *GOOD)
+    with kafka.consumer(deserialize_value=Failing(OUTAGES[0])) as consumer:
+        with pytest.raises(StoreUnavailable, match=r"@0: .* registry:8081"):
+            next(iter(consumer))
+        assert next(iter(consumer)).value() == 0
+
+
+def test_a_schema_that_the_registry_does_not_have_is_the_fault_of_the_record(kafka: Kafka) -> None:
+    filled(kafka, *GOOD)
+    deserializer = Failing(RegistryError(404))
+    with (
+        kafka.consumer(deserialize_value=deserializer) as consumer,
+        pytest.raises(DeserializationFailed),
+    ):
+        next(iter(consumer))
 
 
 def test_a_hook_that_raises_changes_nothing(kafka: Kafka) -> None:

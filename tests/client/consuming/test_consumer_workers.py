@@ -18,6 +18,7 @@ from confluent_kafka import Message, Producer
 from consumed import PATIENCE_S, Kafka, Seen, eventually, number, running
 from consumer_handlers import Dying, DyingOnce, Noting
 
+from lossless.client.errors import HandlerFailed
 from lossless.client.retrying import Backoff, DeadLetters, InPlace
 from lossless.errors import BadInput
 
@@ -306,3 +307,46 @@ def test_processes_of_workers_end_when_their_parent_is_killed(tmp_path: Path) ->
         for child in children:
             with suppress(psutil.NoSuchProcess):
                 child.kill()
+
+
+async def never_awaited(message: Message) -> None:
+    raise AssertionError(f"{message} was processed")
+
+
+def forgotten(message: Message) -> Any:
+    return never_awaited(message)
+
+
+def generating(message: Message) -> Any:
+    yield message
+
+
+@pytest.mark.parametrize("handler", [forgotten, generating])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"workers": 2},
+        {"worker_kind": "process"},
+        {"retry": DeadLetters()},
+        {"deserialize_value": lambda data, _: data},
+    ],
+)
+def test_a_handler_that_returns_its_work_undone_stops_the_consumer_and_commits_nothing(
+    kafka: Kafka, handler: Any, options: dict[str, Any]
+) -> None:
+    kafka.make_topic()
+    kafka.make_topic(topic=f"{kafka.topic}-dlt")
+    kafka.fill(3)
+    with (
+        kafka.consumer(**options) as consumer,
+        pytest.raises(HandlerFailed, match=r"returned a (coroutine|generator), which nothing runs"),
+    ):
+        consumer.run(handler)
+    assert kafka.committed()[0] <= 0
+    assert consumer.metrics.dead_lettered == 0
+
+
+def test_what_is_not_a_function_is_refused_as_a_handler(kafka: Kafka) -> None:
+    with kafka.consumer() as consumer, pytest.raises(BadInput, match="a handler is a function"):
+        consumer.run(None)  # type: ignore[arg-type]

@@ -30,6 +30,7 @@ from lossless.client.consuming.assignment import Assignment
 from lossless.client.consuming.chunks import Chunks
 from lossless.client.consuming.deserializing import Deserializer, Deserializing
 from lossless.client.consuming.failures import DeadLetterHook, Failures, outage_delay_s
+from lossless.client.consuming.handling import Done, check_handler
 from lossless.client.consuming.interfaces import Hook, Work
 from lossless.client.consuming.lanes import Lanes
 from lossless.client.consuming.polling import CALL_S, Poller
@@ -52,7 +53,12 @@ from lossless.client.consuming.settings import (
 from lossless.client.consuming.units import Units
 from lossless.client.consuming.waiting_keys import KeepsKeyOrder, WaitingKeys
 from lossless.client.consuming.workers import Workers
-from lossless.client.errors import ClientError, StoreUnavailable, TransactionAborted
+from lossless.client.errors import (
+    ClientError,
+    HandlerFailed,
+    StoreUnavailable,
+    TransactionAborted,
+)
 from lossless.client.metrics import ConsumerMetrics
 from lossless.client.retrying import RetryPolicy
 from lossless.client.sending import Sender
@@ -257,6 +263,7 @@ class Consumer:
     def run(self, handler: Callable[..., Any]) -> None:
         """Calls `handler(message)`, or with a store `handler(message, unit)`, for every record,
         until `stop()`. HandlerFailed when it raises and no policy goes past the record."""
+        check_handler(handler)
         options = self._options
         kind = "asyncio" if is_async(handler) else options.worker_kind
         if kind == "asyncio" and not is_async(handler):
@@ -270,6 +277,8 @@ class Consumer:
                 "store",
                 hint="write it as a plain function",
             )
+        if kind != "asyncio":
+            handler = Done(handler)
         if self._deserializing is not None:
             handler = self._deserializing.around(handler, is_async=kind == "asyncio")
         failures = self._failures
@@ -293,7 +302,7 @@ class Consumer:
                 for message in chunks.messages():
                     try:
                         handler(message)
-                    except StoreUnavailable:
+                    except (StoreUnavailable, HandlerFailed):
                         raise
                     except Exception as error:
                         failures.decide(message, error, 1)

@@ -2,6 +2,9 @@
 
 The application gets a copy of the message with the results. The record itself stays as it was read,
 so that it can be tried again, and sent on to a retry topic or the dead letters, byte for byte.
+
+A schema registry that does not answer, or refuses the login, is not the fault of a record. It is
+treated like an unreachable store: the record waits, whatever the retry policy.
 """
 
 from __future__ import annotations
@@ -14,7 +17,21 @@ from confluent_kafka import Message
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from lossless.client.consuming.interfaces import offset_of, place_of, shown
-from lossless.client.errors import DeserializationFailed
+from lossless.client.errors import DeserializationFailed, StoreUnavailable
+
+# Base classes of the errors that httpx, requests and Python raise for connections and timeouts, and
+# confluent-kafka for the login with a registry.
+_UNREACHABLE = frozenset(
+    {
+        "ConnectionError",
+        "OAuthTokenError",
+        "Timeout",
+        "TimeoutError",
+        "TransportError",
+        "gaierror",
+    }
+)
+_NOT_NOW = frozenset({401, 403, 408, 429})  # and all from 500 on: statuses of HTTP
 
 # confluent-kafka's, Schema Registry's among them: deserializer(bytes, context) -> anything
 Deserializer = Callable[[bytes | None, SerializationContext], Any]
@@ -28,7 +45,7 @@ class Deserializing:
     value: Deserializer | None
 
     def __call__(self, message: Message) -> Message:
-        """Raises DeserializationFailed."""
+        """Raises DeserializationFailed, or StoreUnavailable if a schema could not be fetched."""
         topic, partition = place_of(message)
         return Message(
             topic=topic,
@@ -51,7 +68,16 @@ class Deserializing:
             # confluent-kafka's stub allows no headers of this type; its class takes any.
             context = SerializationContext(topic, field, message.headers())  # type: ignore[arg-type]
             return deserializer(data, context)
+        except StoreUnavailable:
+            raise
         except Exception as error:
+            if _is_outage(error):
+                raise StoreUnavailable(
+                    f"{shown([place])}@{offset_of(message)}: the {field} was not deserialised, "
+                    f"because a service did not answer: {type(error).__name__}: {error}",
+                    hint="is the schema registry available, and are its address and login right? "
+                    "nothing is wrong with the record",
+                ) from error
             raise DeserializationFailed(
                 f"{shown([place])}@{offset_of(message)}: the {field} could not be deserialised: "
                 f"{type(error).__name__}: {error}"
@@ -78,3 +104,15 @@ class Deserialized:
 
     def __call__(self, message: Message, *unit: Any) -> Any:
         return self.handler(self.deserializing(message), *unit)
+
+
+def _is_outage(error: BaseException | None) -> bool:
+    """Whether the error, or one of its causes, says that a service did not answer."""
+    while error is not None:
+        if any(each.__name__ in _UNREACHABLE for each in type(error).__mro__):
+            return True
+        status = getattr(error, "http_status_code", None)
+        if isinstance(status, int) and (status >= 500 or status in _NOT_NOW):
+            return True
+        error = error.__cause__
+    return False
