@@ -29,11 +29,13 @@ from lossless.log.memory import MemoryStore
 from lossless.log.producers import Producer
 from lossless.simulator.cluster import build
 from lossless.simulator.coordinated import Commit, Generation
+from lossless.simulator.exploring import explore
 from lossless.simulator.invariants import Invariants
 from lossless.simulator.options import changed, pairs_of
 from lossless.simulator.run import Run
 from lossless.simulator.settings import ProducerSettings, Settings
 from lossless.simulator.world import World
+from lossless.verifier.verdict import Verdict
 
 PARTITION = TopicPartition("orders", 0)
 
@@ -187,3 +189,14 @@ def test_the_topics_of_coordinators_are_compacted_where_the_settings_say_so() ->
     }
     assert kept["orders"] == logs["orders"].log_end_offset
     assert kept[OFFSETS_TOPIC] < logs[OFFSETS_TOPIC].log_end_offset
+
+
+def test_a_commit_is_not_held_against_another_request_once_a_controller_is_back() -> None:
+    """While no controller says who coordinates, nothing is looked at; then all of it at once."""
+    text = (
+        "brokers=1 rf=1 min-isr=1 client=java idempotent=true producers=2 consumers=1 groups=1 "
+        "faults-max=8 faults=controller-crash,broker-pause"
+    )
+    settings = changed(Settings(), pairs_of(text, "here"), "here")
+    exploration = explore(settings, range(1, 41), ["OwnerCommits"])
+    assert (exploration.verdict, exploration.occurred) == (Verdict.UNREFUTED, {})

@@ -75,6 +75,7 @@ class Invariants:
         self._leaders: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
         self._image_end: dict[int, int] = {}
         self._written: dict[tuple[int, TopicPartition, int], int] = {}  # of a coordinator's log
+        self._ends: dict[tuple[int, TopicPartition, int], int] = {}  # of these logs, a step ago
         self._generations: dict[str, Generation] = {}
         self._outcomes: dict[Producer, bool] = {}
         self._producers: dict[tuple[int, TopicPartition, int, int], tuple[int, int]] = {}
@@ -139,18 +140,21 @@ class Invariants:
             return
         self._offsets.on_request(number, machine, request)
         for replica in led(machine):
-            state = self._world.agreed(replica.partition)
-            if state is None or state.leader_epoch != replica.leader_epoch:
-                continue  # somebody else coordinates by now; this one will be told
             key = (number, replica.partition, replica.leader_epoch)
             seen, end = self._written.get(key, 0), replica.log.log_end_offset
+            was, self._ends[key] = self._ends.get(key, 0), end
+            state = self._world.agreed(replica.partition)
+            if state is None or state.leader_epoch != replica.leader_epoch:
+                continue  # no controller says who coordinates, or somebody else does by now
             if seen == end:
                 continue
             self._written[key] = end
+            # What was written while no controller could say came with other requests.
+            is_of_this_request = seen == was
             for one in written(replica, seen):
                 if isinstance(one, Generation):
                     self._check_generation(one)
-                elif isinstance(one, Commit) and seen:
+                elif isinstance(one, Commit) and seen and is_of_this_request:
                     self._check_commit(one, request)
 
     def _check_generation(self, generation: Generation) -> None:
