@@ -29,7 +29,8 @@ is named as such.
 
 All of them run in `make test-all`; the last column has the engines that run in `make test` too.
 Beside them a soak by seed (tests/client/soak) makes faults at random: to consumers with a store,
-two groups that share retry topics, handlers in processes, and producers that fork children.
+transactions, two groups that share retry topics, handlers in processes, and producers that fork
+children.
 """
 
 

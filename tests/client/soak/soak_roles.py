@@ -14,6 +14,37 @@ from client.claims.client_journal import Journal, now_ms
 from lossless.verifier.history import Processed
 
 
+def copy_batches(what: dict[str, Any], journal: Journal) -> None:
+    """Copies each record to another topic, batch by batch, in transactions with the offsets."""
+    from client.claims.client_process import is_fatal
+    from lossless.client.consuming.consumer import Consumer
+    from lossless.client.errors import ClientError
+    from lossless.client.producing.producer import Producer
+
+    sending = {**what["sending"], "transactional.id": what["name"]}
+    producer = Producer(sending, audit=False)
+    consumer = Consumer(what["topic"], what["settings"], group=what["group"])
+    signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+    journal.say("ready")
+    with consumer:
+        for batch in consumer.batches(50):
+            try:
+                with producer.transaction(consumer) as transaction:
+                    for message in batch:
+                        transaction.send(what["to"], f"{message.partition()}-{message.offset()}")
+            except ClientError as error:
+                journal.say("aborted", len(batch), type(error).__name__)
+                if is_fatal(error):
+                    producer = Producer(sending, audit=False)
+            else:
+                journal.say("copied", len(batch))
+    try:
+        producer.close()
+    except ClientError as error:  # that of a transaction that was reported as aborted
+        journal.say("closed", type(error).__name__)
+    journal.say("ended")
+
+
 class Noting:
     """A handler that other processes can import: notes each record of a topic as processed."""
 
@@ -84,6 +115,7 @@ def _run(
 
 
 ROLES: dict[str, Callable[[dict[str, Any], Journal], None]] = {
+    "batch copier": copy_batches,
     "retrier": retry_elsewhere,
     "worker": work_in_processes,
 }

@@ -5,6 +5,7 @@ processes read what they send:
 
     three consumers   rows and offsets in one PostgreSQL transaction, repeated operations dropped:
                       each record once
+    two copiers       records and offsets in one Kafka transaction: each record once
     two retriers      groups that share retry topics, where a fifth of the records fails: none lost
     one worker        handlers in processes: none lost
 
@@ -55,12 +56,15 @@ from topics import create_new, read_all
 DURATION_S = float(os.environ.get("LOSSLESS_CLIENT_SOAK_S", "180"))
 TOPIC = "soaked"
 GROUP = "soaking"
+COPYING = f"{GROUP}-copies"
 PARTITIONS = 4
 PRODUCERS = ("p1", "p2")
 CONSUMERS = ("c1", "c2", "c3")
+COPIERS = ("t1", "t2")
 RETRIERS = ("r1", "r2")
 WORKERS = ("w1",)
-READERS = (*CONSUMERS, *RETRIERS, *WORKERS)
+READERS = (*CONSUMERS, *COPIERS, *RETRIERS, *WORKERS)
+COPIED = f"{TOPIC}-copied"
 RETRIED = (f"{TOPIC}-retry-0", f"{TOPIC}-retry-1")
 DEAD = f"{TOPIC}-dlt"
 FORK_EVERY = 250  # records
@@ -139,6 +143,19 @@ class Soak:
                 "heartbeat.interval.ms": 500,
             },
         }
+        if name in COPIERS:
+            sending = {
+                "bootstrap.servers": self._kafka.bootstrap_servers,
+                **SENDING,
+                "transaction.timeout.ms": 10_000,
+            }
+            return {
+                **common,
+                "role": "batch copier",
+                "group": COPYING,
+                "to": COPIED,
+                "sending": sending,
+            }
         if name in RETRIERS:
             return {**common, "role": "retrier", "group": group_of(name)}
         if name in WORKERS:
@@ -254,7 +271,7 @@ class Soak:
 
     def unfinished(self) -> list[str]:
         """Partitions whose end a group that commits to Kafka has not reached."""
-        groups = {group_of(name): (TOPIC,) for name in WORKERS}
+        groups = {COPYING: (TOPIC,), **{group_of(name): (TOPIC,) for name in WORKERS}}
         groups |= {group_of(name): (TOPIC, *RETRIED) for name in RETRIERS}
         found = []
         for group, topics in groups.items():
@@ -269,6 +286,11 @@ class Soak:
             finally:
                 asking.close()
         return found
+
+    def copies(self) -> Counter[str]:
+        """The output of the copiers as read_committed readers see it: partition-offset."""
+        read = read_all(reachable(self._kafka), COPIED)
+        return Counter((message.value() or b"").decode() for message in read)
 
     def letters(self) -> int:
         return len(read_all(reachable(self._kafka), DEAD))
@@ -323,7 +345,7 @@ def soaking(kafka: PlannedCluster, server: PostgresServer, folder: Path) -> Iter
     soak.ask("CREATE TABLE stored (topic text, part int, off bigint, value text)")
     admin = AdminClient({"bootstrap.servers": reachable(kafka)})
     config = {"min.insync.replicas": "2"}
-    for topic in (TOPIC, *RETRIED, DEAD):
+    for topic in (TOPIC, COPIED, *RETRIED, DEAD):
         create_new(admin, NewTopic(topic, PARTITIONS, replication_factor=3, config=config))
     with ExitStack() as stack:
         stack.callback(soak.close)  # whatever happens
@@ -403,6 +425,14 @@ def _check_others(soak: Soak, history: History) -> None:
     assert soak.heard("child failed") == []
     assert soak.heard("of another group") == []
     assert soak.letters() == 0, "every record succeeds on the second retry topic at the latest"
+    copies = soak.copies()
+    wanted = {
+        f"{log.partition.rpartition('-')[2]}-{offset}"
+        for log in history.final
+        for offset, _ in log.records
+    }
+    assert set(copies) == wanted, "what is in the log is copied, and nothing else"
+    assert max(copies.values()) == 1, "each is copied once"
 
 
 def test_a_seed_gives_the_same_plan_again() -> None:
