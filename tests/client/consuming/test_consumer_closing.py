@@ -192,3 +192,33 @@ def test_a_consumer_that_closes_does_not_wait_to_learn_which_keys_wait() -> None
     closing.set()
     with pytest.raises(Leaving):
         keys.begin(cast("RawConsumer", NobodyAnswers()), [("orders", 0)], closing)
+
+
+def test_close_waits_for_the_last_commit_no_longer_than_drain_timeout_s(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.make_topic()
+    kafka.fill(1)
+    committing, let_go = threading.Event(), threading.Event()
+
+    class NobodyAnswers:
+        def commit(self, **_: Any) -> None:
+            committing.set()
+            let_go.wait(2 * PATIENCE_S)
+            raise KafkaException(KafkaError(KafkaError._WAIT_COORD))
+
+    consumer = kafka.consumer(drain_timeout_s=0.5, commit_every_s=3600)
+    for _ in consumer:
+        consumer.stop()
+    poller = consumer._poller
+    assert poller is not None
+    monkeypatch.setattr(poller.committer, "_consumer", NobodyAnswers())
+    try:
+        with taking_less_than(SOON_S):
+            consumer.close()
+        assert committing.is_set()
+        assert poller._thread.is_alive()
+    finally:
+        let_go.set()
+        poller._thread.join(PATIENCE_S)
+    assert not poller._thread.is_alive()

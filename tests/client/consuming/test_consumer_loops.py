@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -260,3 +262,72 @@ def test_commits_go_on_from_where_the_group_is(kafka: Kafka) -> None:
         first = next(iter(consumer))
     assert number(first) == 6
     assert kafka.committed() == [6]
+
+
+FORKED = """
+import os, sys, warnings
+warnings.simplefilter("ignore")  # of forking with threads, which is what this is about
+import lossless
+from confluent_kafka import TopicPartition
+with lossless.Consumer({topic!r}, {{"bootstrap.servers": {servers!r}}}, group="g") as consumer:
+    for message in consumer:
+        if message.offset() == 1:
+            child = os.fork()
+            if not child:
+                try:
+                    {call}
+                except Exception as error:
+                    print(str(error).splitlines()[0], flush=True)
+                    sys.exit(0)
+            print("child:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        if message.offset() == 9:
+            consumer.stop()
+"""
+
+
+@pytest.mark.parametrize(
+    "call", ["next(iter(consumer))", "consumer.seek(TopicPartition({topic!r}, 0, 0))"]
+)
+def test_a_forked_child_is_refused_and_the_parent_continues(kafka: Kafka, call: str) -> None:
+    kafka.make_topic()
+    kafka.fill(10)
+    program = FORKED.format(
+        topic=kafka.topic,
+        servers=kafka.servers,
+        call=call.format(topic=kafka.topic),
+    )
+    assert _run(program) == "the consumer was made before this process was forked\nchild: 0\n"
+
+
+def test_a_loop_that_is_continued_in_a_forked_child_processes_nothing_twice(kafka: Kafka) -> None:
+    kafka.make_topic()
+    kafka.fill(10)
+    program = f"""
+import os, warnings
+warnings.simplefilter("ignore")
+import lossless, lossless.errors
+consumer = lossless.Consumer({kafka.topic!r}, {{"bootstrap.servers": {kafka.servers!r}}}, group="g")
+child = None
+try:
+    with consumer:
+        for message in consumer:
+            print("child" if child == 0 else "parent", message.offset(), flush=True)
+            if message.offset() == 1:
+                child = os.fork()
+                if child:
+                    os.waitpid(child, 0)
+            if message.offset() == 3:
+                consumer.stop()
+except lossless.errors.BadInput as error:
+    print(str(error).splitlines()[0], flush=True)
+"""
+    refused = "the consumer was made before this process was forked"
+    expected = ["parent 0", "parent 1", refused, "parent 2", "parent 3"]
+    assert _run(program).splitlines() == expected
+
+
+def _run(program: str) -> str:
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    return ended.stdout

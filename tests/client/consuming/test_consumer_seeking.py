@@ -7,11 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from consumed import Kafka, Seen, eventually, number, running
 
+from lossless.client.consuming import assignment, consumer
 from lossless.client.stores import SqliteStore
-from lossless.errors import BadInput
+from lossless.errors import BadInput, Unavailable
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "eager": {},
@@ -125,3 +133,50 @@ def test_a_partition_that_is_paused_is_read_when_it_is_resumed(kafka: Kafka, wor
         seen.wait_for(range(8))
     assert len(seen.numbers) == 8
     assert kafka.committed(2) == [4, 4]
+
+
+def test_a_seek_that_did_not_begin_in_time_never_happens(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.make_topic()
+    kafka.fill(5)
+    monkeypatch.setattr(consumer, "CALL_S", 0.1)
+    let_go = threading.Event()
+    seen = []
+    with kafka.consumer() as reading:
+        for message in reading:
+            seen.append(number(message))
+            if number(message) == 2:
+                assert reading._poller is not None
+                busy = reading._poller.call(let_go.wait)
+                with pytest.raises(Unavailable, match="seek did not begin"):
+                    reading.seek(TopicPartition(kafka.topic, 0, 0))
+                let_go.set()
+                assert busy.result(10)
+            if len(seen) == 5:
+                reading.stop()
+    assert seen == [0, 1, 2, 3, 4]
+    assert kafka.committed() == [5]
+
+
+def test_a_seek_without_brokers_ends_and_says_why(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.make_topic()
+    kafka.fill(1)
+    monkeypatch.setattr(assignment, "SEEK_S", 0.1)
+
+    class NobodyAnswers:
+        def get_watermark_offsets(self, *_: Any, **__: Any) -> None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    with kafka.consumer() as reading:
+        for _ in reading:
+            assert reading._poller is not None
+            positions = reading._poller.assignment._positions
+            with monkeypatch.context() as patched:
+                patched.setattr(positions, "_consumer", NobodyAnswers())
+                with pytest.raises(Unavailable, match="begins and ends could not be read"):
+                    reading.seek(TopicPartition(kafka.topic, 0, 0))
+            reading.stop()
+    assert kafka.committed() == [1]

@@ -39,12 +39,14 @@ from lossless.client.consuming.interfaces import (
 from lossless.client.consuming.positions import Leaving, Positions, Start
 from lossless.client.consuming.settings import ConsumerOptions
 from lossless.client.consuming.waiting_keys import WaitingKeys
+from lossless.client.errors import ClientFailed
 from lossless.client.metrics import ConsumerMetrics
 from lossless.client.stores.interface import Store
 from lossless.errors import BadInput
 
 logger = logging.getLogger(__name__)
 
+SEEK_S = 20.0  # for the brokers to say where the log begins and ends
 FENCED_S_MAX = 120.0  # longer than a session: the group does not know of the one who has it
 
 
@@ -266,7 +268,12 @@ class Assignment:
     def seek(self, wanted: TopicPartition) -> None:
         place = _place(wanted)
         self._check_assigned({place})
-        first, end = self._positions.watermarks(place)
+        try:
+            first, end = self._positions.watermarks(place, timeout_s=SEEK_S)
+        except Leaving:
+            raise ClientFailed(
+                "the consumer was closed during seek", hint="nothing was changed"
+            ) from None
         offset = {OFFSET_BEGINNING: first, OFFSET_END: end}.get(wanted.offset, wanted.offset)
         if not first <= offset <= end:
             raise BadInput(

@@ -22,8 +22,10 @@ between two commits, records are looked at one by one.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,6 +107,20 @@ class Chunks:
         self._stopped = False
         self._ended = False
         self._failure: BaseException | None = None
+        _chunks.add(self)
+
+    def on_fork(self) -> None:
+        """In a forked child: the record in hand was the last one there.
+
+        The others are the parent's to process. No other thread exists here, and one that held the
+        lock will never release it.
+        """
+        self._changed = threading.Condition()
+        if self._current is not None:
+            deque(self._current.waiting, maxlen=0)
+            self._current = None
+        self._queue.clear()
+        self.end(forked())
 
     # Asked by the loop
 
@@ -453,3 +469,21 @@ def partition_lost(places: set[Place]) -> PartitionLost:
 def _ends_of(records: list[Message]) -> dict[Place, TopicPartition]:
     last = {place_of(message): message for message in records}
     return {place: after(message) for place, message in last.items()}
+
+
+def forked() -> BadInput:
+    return BadInput(
+        "the consumer was made before this process was forked",
+        hint="make it in the process that uses it",
+    )
+
+
+_chunks: weakref.WeakSet[Chunks] = weakref.WeakSet()
+
+
+def _on_fork() -> None:
+    for each in list(_chunks):
+        each.on_fork()
+
+
+os.register_at_fork(after_in_child=_on_fork)

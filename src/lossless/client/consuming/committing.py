@@ -79,6 +79,7 @@ class Committer:
         self._finished_at_last = 0
         self._retry_at = 0.0
         self._retry_s = RETRY_FIRST_S
+        self.committing_since: float | None = None  # monotonic time at which commit_now began
         self.by_transactions = False  # a producer commits: only the positions are kept
 
     def committed_before(self, place: Place, position: TopicPartition) -> None:
@@ -165,8 +166,17 @@ class Committer:
         self._answered(error, [p for p in partitions if (p.topic, p.partition) in asked], asked)
 
     def commit_now(self, places: Iterable[Place], timeout_s: float) -> bool:
-        """Synchronously, for these partitions; again while the reason passes. Whether it worked."""
-        wanted = set(places)
+        """Synchronously, for these partitions; again while the reason passes. Whether it worked.
+
+        librdkafka itself may wait for the coordinator for longer than that.
+        """
+        self.committing_since = time.monotonic()
+        try:
+            return self._commit_now(set(places), timeout_s)
+        finally:
+            self.committing_since = None
+
+    def _commit_now(self, wanted: set[Place], timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         pause_s = RETRY_FIRST_S
         while True:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +28,7 @@ from typing import Any, Self
 from confluent_kafka import Message, TopicPartition
 
 from lossless.client.consuming.assignment import Assignment
-from lossless.client.consuming.chunks import Chunks
+from lossless.client.consuming.chunks import Chunks, forked
 from lossless.client.consuming.deserializing import Deserializer, Deserializing
 from lossless.client.consuming.failures import DeadLetterHook, Failures, outage_delay_s
 from lossless.client.consuming.handling import Done, check_handler
@@ -64,7 +65,7 @@ from lossless.client.retrying import RetryPolicy
 from lossless.client.sending import Sender
 from lossless.client.stores.interface import Store
 from lossless.contract import Contract, load_contract
-from lossless.errors import BadInput
+from lossless.errors import BadInput, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -389,11 +390,7 @@ class Consumer:
         with self._lock:
             if self._closed:
                 raise BadInput("the consumer is closed", hint="make a new one")
-            if os.getpid() != self._process:
-                raise BadInput(
-                    "the consumer was made before this process was forked",
-                    hint="make it in the process that uses it",
-                )
+            self._refuse_in_child()
             if self._work is None:
                 work = make()
                 if self._stopped_early:
@@ -403,6 +400,10 @@ class Consumer:
             elif isinstance(self._work, Lanes):
                 self._work.go_on()
             return self._work
+
+    def _refuse_in_child(self) -> None:
+        if os.getpid() != self._process:
+            raise forked()
 
     def _start(self, work: Work, chunk_records: int) -> Poller:
         poller = Poller(
@@ -427,7 +428,10 @@ class Consumer:
             self._stopped_early = True
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Waits for records in hand (`drain_timeout_s`), commits, leaves the group. Safe to repeat.
+        """Waits for records in hand, commits, leaves the group. Safe to repeat.
+
+        Records in hand may take `drain_timeout_s`, and so may the commit when no broker answers.
+        `timeout_s` bounds all of it.
 
         Called by the thread of a loop, it does not wait for that loop's record: it is not finished.
         """
@@ -435,6 +439,8 @@ class Consumer:
             raise BadInput(
                 f"close({timeout_s}): not a time to wait", hint="give seconds, 0 or more, or None"
             )
+        if os.getpid() != self._process:
+            return  # it is the parent's, which closes it
         with self._lock:
             if self._closed:
                 return
@@ -446,12 +452,14 @@ class Consumer:
             work.abandon()
         if work is not None:
             work.stop()
-        if poller is not None and not poller.close(timeout_s):
+        began = time.monotonic()
+        commit_timeout_s = self._options.drain_timeout_s
+        if poller is not None and not poller.close(timeout_s, commit_timeout_s=commit_timeout_s):
             logger.warning(
                 "group %s is not left after %.0f s: the brokers do not answer, or a hook hangs; "
                 "what was not committed will be repeated",
                 self.group,
-                timeout_s,
+                time.monotonic() - began,
             )
         if self._own_producer is not None:
             self._own_producer.close()
@@ -482,7 +490,17 @@ class Consumer:
             )
         assignment = self._assignment()
         assert self._poller is not None
-        self._poller.call(lambda: assignment.seek(position)).result(CALL_S)
+        sought = self._poller.call(lambda: assignment.seek(position))
+        try:
+            sought.result(CALL_S)
+        except TimeoutError:
+            if sought.cancel():
+                raise Unavailable(
+                    f"seek did not begin for {CALL_S:.0f} s: partitions are being assigned or "
+                    "revoked, or a hook hangs",
+                    hint="nothing was changed: try again",
+                ) from None
+            sought.result()  # it is asking the brokers, which has an end
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Reads no more of these until `resume`, or until they are revoked. Records that were read
@@ -499,6 +517,7 @@ class Consumer:
         return list(poller.assignment.partitions) if poller is not None else []
 
     def _assignment(self) -> Assignment:
+        self._refuse_in_child()
         if self._poller is None:
             raise BadInput(
                 "no partition is assigned yet",

@@ -156,14 +156,21 @@ class Poller:
             # from the group gets a new id only after callbacks in this thread.
             self._group_metadata = metadata if self._consumer.memberid() else None
 
-    def close(self, timeout_s: float) -> bool:
-        """Whether everything ended in time."""
+    def close(self, timeout_s: float, *, commit_timeout_s: float) -> bool:
+        """Whether everything ended in time, and the last commit in its own."""
         self._closing.set()
         if self._thread.ident is None:
             self._leave_group()
             return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        deadline = time.monotonic() + timeout_s
+        while self._thread.is_alive():
+            since = self.committer.committing_since
+            until = deadline if since is None else min(deadline, since + commit_timeout_s)
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return False
+            self._thread.join(min(left_s, IDLE_S))
+        return True
 
     # The thread
 
@@ -316,6 +323,8 @@ class Poller:
                 function, future = self._calls.get_nowait()
             except Empty:
                 return
+            if not future.set_running_or_notify_cancel():
+                continue
             try:
                 future.set_result(function())
             except BaseException as error:

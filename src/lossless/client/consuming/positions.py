@@ -283,8 +283,9 @@ class Positions:
                 failed = error.args[0]
             self._ask_again(failed, deadline, f"what group {self._group} has committed")
 
-    def watermarks(self, place: Place) -> tuple[int, int]:
-        deadline = time.monotonic() + self._timeout_s
+    def watermarks(self, place: Place, timeout_s: float | None = None) -> tuple[int, int]:
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + timeout_s
         while True:
             try:
                 return self._consumer.get_watermark_offsets(
@@ -292,13 +293,16 @@ class Positions:
                 )
             except KafkaException as error:
                 failed = error.args[0]
-            self._ask_again(failed, deadline, f"where {place[0]}-{place[1]} begins and ends")
+            what = f"where {place[0]}-{place[1]} begins and ends"
+            self._ask_again(failed, deadline, what, timeout_s)
 
-    def _ask_again(self, error: KafkaError, deadline: float, what: str) -> None:
+    def _ask_again(
+        self, error: KafkaError, deadline: float, what: str, timeout_s: float | None = None
+    ) -> None:
         if time.monotonic() >= deadline:
             why = self._explain()
             raise Unavailable(
-                f"{what} could not be read for {self._timeout_s:.0f} s: "
+                f"{what} could not be read for {timeout_s or self._timeout_s:.0f} s: "
                 f"{error.str() if why is None else why.what}",
                 hint=(why.hint if why is not None else None)
                 or "are the brokers there, and may this client read the group?",
