@@ -22,9 +22,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from lossless.errors import BadInput, LosslessError, Unavailable
-from lossless.pipeline.decode import TRANSFORM_FAILED, Decoder, dead_letter
+from lossless.pipeline.decode import (
+    TIMESTAMP_OUT_OF_RANGE,
+    TRANSFORM_FAILED,
+    Decoder,
+    dead_letter,
+)
 from lossless.pipeline.decode.provenance import provenance
 from lossless.pipeline.decode.sql import Sql, case, literal
+from lossless.pipeline.direct_source import OUT_OF_RANGE_MS
 from lossless.pipeline.ledger import Receipt
 from lossless.pipeline.outcomes import (
     DEAD_LETTER,
@@ -71,9 +77,17 @@ class Batcher:
         """`topics` gives the id of every topic; `ranges` are the planned offsets."""
         records = records.withColumn("topic_id", _topic_id(topics))
         if self.transform is None:
-            staged = self.sink.stage(self.decoder.decode(records), may_expand=False)
+            staged = self.sink.stage(self._decode(records), may_expand=False)
             return _with_reads(staged, None)
         return self._stage_transformed(self.transform, records, topics, ranges)
+
+    def _decode(self, records: DataFrame) -> DataFrame:
+        """Outcomes of records; those whose timestamp Spark cannot hold are dead letters."""
+        if OUT_OF_RANGE_MS not in records.columns:
+            return self.decoder.decode(records)
+        held = records.where(f"{OUT_OF_RANGE_MS} IS NULL").drop(OUT_OF_RANGE_MS)
+        letters = _out_of_range_letters(records, self.group)
+        return self.decoder.decode(held).unionByName(letters, allowMissingColumns=True)
 
     def _stage_transformed(
         self,
@@ -82,7 +96,7 @@ class Batcher:
         topics: Mapping[str, str],
         ranges: Sequence[OffsetRange],
     ) -> Staged:
-        decoded = self.decoder.decode(records).persist()
+        decoded = self._decode(records).persist()
         try:
             read = tally_by_partition(decoded)
             try:
@@ -163,6 +177,22 @@ def _rejected_letters(records: DataFrame, rejected: Rejected, group: str) -> Dat
     letter = dead_letter(fqcn=literal(TRANSFORM_FAILED), message=message, group=group)
     return records.where(f"{message} IS NOT NULL").selectExpr(
         provenance(), f"{letter} AS {DEAD_LETTER}"
+    )
+
+
+def _out_of_range_letters(records: DataFrame, group: str) -> DataFrame:
+    message = (
+        f"concat('the timestamp, ', {OUT_OF_RANGE_MS}, ' ms since 1970, is beyond what Spark holds;"
+        " is it in another unit than milliseconds?')"
+    )
+    letter = dead_letter(
+        fqcn=literal(TIMESTAMP_OUT_OF_RANGE),
+        message=message,
+        group=group,
+        timestamp_ms=OUT_OF_RANGE_MS,
+    )
+    return records.where(f"{OUT_OF_RANGE_MS} IS NOT NULL").selectExpr(
+        provenance(), f"{letter} AS {DEAD_LETTER}", f"TRUE AS {IS_DEAD}"
     )
 
 

@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -42,6 +42,7 @@ from lossless.pipeline.authorization import denial_in
 from lossless.pipeline.batch import Batcher
 from lossless.pipeline.continuation import refuse_doubling
 from lossless.pipeline.crash_points import CrashPoints
+from lossless.pipeline.direct_source import direct_records, is_timestamp_overflow
 from lossless.pipeline.events import (
     Accepted,
     Committed,
@@ -310,7 +311,7 @@ class Runner:
             {s: (starts[s], self._position(s).leader_epoch) for s in ends}, epochs
         )
         self.crash_points.reached("before-staging")
-        staged = self.batcher.stage(records, topics, ranges)
+        staged = self._stage(records, topics, ranges)
         staged_at = time.monotonic()
         self.crash_points.reached("after-staging")
         successor = self._successor(ends, staged, epochs)
@@ -341,6 +342,18 @@ class Runner:
                 batch_s=time.monotonic() - began,
             )
         )
+
+    def _stage(
+        self, records: DataFrame, topics: Mapping[str, str], ranges: Sequence[OffsetRange]
+    ) -> Staged:
+        try:
+            return self.batcher.stage(records, topics, ranges)
+        except (PySparkException, Py4JJavaError, LosslessError) as error:
+            if not is_timestamp_overflow(error):
+                raise
+        settings = {**self.client_settings, **self.pipeline.config}
+        direct = direct_records(self.spark, settings, ranges, isolation=self.pipeline.isolation)
+        return self.batcher.stage(direct, topics, ranges)
 
     def _planned_ends(self, batch_id: int) -> dict[tuple[str, int], int]:
         """Where the batch ends, from the plan that Spark wrote down before it began.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from lossless.acknowledged import AcknowledgedCount, latest_revisions
-from lossless.errors import Unavailable, Undecided
+from lossless.errors import LosslessError, Unavailable, Undecided
 from lossless.pipeline.audit.acknowledged_file import (
     AcknowledgedRecord,
     PartitionAcknowledged,
@@ -67,6 +67,7 @@ from lossless.pipeline.audit.summary import (
     summarise,
     verdict_of,
 )
+from lossless.pipeline.direct_source import is_timestamp_overflow
 from lossless.pipeline.ledger import (
     Ledger,
     LedgerEntry,
@@ -155,16 +156,27 @@ def audit(
         log=log,
         say=progress or (lambda _: None),
     )
-    try:
+
+    def run() -> AuditReport:
         try:
             return auditing.run(records, bucket_s, contents=contents)
+        except LosslessError as error:
+            if log.reads_directly or not is_timestamp_overflow(error):
+                raise
+        auditing.say("reading the log without Spark's source, which fails on a timestamp in it")
+        log.reads_directly = True
+        return auditing.run(records, bucket_s, contents=contents)
+
+    try:
+        try:
+            return run()
         except Unavailable:
             gone = sink.missing_files()
             if not gone:
                 raise
         auditing.say("reading the table without the files that are gone")
         with setting(spark, IGNORE_MISSING_FILES, "true"):
-            report = auditing.run(records, bucket_s, contents=contents)
+            report = run()
         return replace(report, notes=[_files_gone(sink.describe(), gone), *report.notes])
     finally:
         log.close()

@@ -20,6 +20,7 @@ from lossless.acknowledged import AUDIT_TOPIC, AcknowledgedCount
 from lossless.contract import librdkafka_settings
 from lossless.errors import BadInput, Unavailable
 from lossless.pipeline.audit.model import LogBounds
+from lossless.pipeline.direct_source import direct_records
 from lossless.pipeline.ledger import Position, SourcePartition
 from lossless.pipeline.source import (
     REQUEST_TIMEOUT_S,
@@ -27,6 +28,7 @@ from lossless.pipeline.source import (
     consumer_options,
     leader_epoch,
 )
+from lossless.pipeline.transform import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,6 +78,8 @@ class AuditedLog:
         self._source = SourceLog(client_settings)
         self._selection = selection
         self.isolation = selection.isolation
+        # Set when Spark's source has failed on a timestamp: see direct_source.py.
+        self.reads_directly = False
 
     def close(self) -> None:
         self._source.close()
@@ -177,10 +181,17 @@ class AuditedLog:
         *,
         isolation: str | None = None,
     ) -> DataFrame | None:
-        """Spark's own batch source over exactly these offsets; None when there are none."""
+        """The records of exactly these offsets; None when there are none."""
         wanted = {source: ends for source, ends in ranges.items() if ends[0] < ends[1]}
         if not wanted:
             return None
+        if self.reads_directly:
+            return direct_records(
+                spark,
+                self._client_settings,
+                [OffsetRange(s.topic, s.partition, *ends) for s, ends in sorted(wanted.items())],
+                isolation=isolation or self.isolation,
+            )
         assigned: dict[str, list[int]] = {}
         starts: dict[str, dict[str, int]] = {}
         ends: dict[str, dict[str, int]] = {}

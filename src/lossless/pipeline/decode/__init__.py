@@ -41,6 +41,7 @@ from lossless.pipeline.decode.letters import (
     MALFORMED_JSON,
     NO_VALUE,
     SCHEMA_VIOLATION,
+    TIMESTAMP_OUT_OF_RANGE,
     TRANSFORM_FAILED,
     dead_letter,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "MALFORMED_JSON",
     "NO_VALUE",
     "SCHEMA_VIOLATION",
+    "TIMESTAMP_OUT_OF_RANGE",
     "TRANSFORM_FAILED",
     "Decoder",
     "dead_letter",
