@@ -44,12 +44,12 @@ def read_state(folder: Path) -> State | None:
         )
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except PermissionError as error:
+    except OSError as error:
         raise Unavailable(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise Unavailable(
-            f"{file} is not the state of a cluster",
-            hint=f"if no broker of it is running, remove {folder}",
+            f"{file} is damaged, or was written by a later version of Lossless",
+            hint=f"use that version, or another folder; {folder} still has the cluster's records",
         ) from error
 
 
