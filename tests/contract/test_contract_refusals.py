@@ -210,6 +210,12 @@ REFUSALS = [
         "give topics",
     ),
     (
+        pipeline("").replace('topics = ["shop.orders"]', 'topic_pattern = "shop.("'),
+        2,
+        "[pipelines.orders] topic_pattern is not a regular expression: missing ), unterminated",
+        "a pattern reads like",
+    ),
+    (
         pipeline("").replace("shop.orders", "shop.*"),
         2,
         "topics has a name that Kafka does not allow, number 1",

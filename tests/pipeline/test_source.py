@@ -112,3 +112,11 @@ def test_topics_without_an_id_are_refused() -> None:
 
     with pytest.raises(BadInput, match="the brokers give no topic id for orders"):
         asking(OldBrokers()).partitions(["orders"])
+
+
+def test_a_pattern_leaves_out_topics_of_kafka_itself() -> None:
+    class Listing(ScriptedAdmin):
+        def list_topics(self, *_: Any, **_options: Any) -> Any:
+            return SimpleNamespace(topics=["orders", "__consumer_offsets", "__transaction_state"])
+
+    assert asking(Listing()).topics([], ".*") == ["orders"]

@@ -75,7 +75,7 @@ def read_pipeline(section: Section, guarantee: Guarantee) -> PipelineContract:
         name=section.name,
         sink=_read_sink(section.table("sink")),
         topics=_read_topics(section),
-        topic_pattern=section.string("topic_pattern", None),
+        topic_pattern=_read_pattern(section),
         format=section.choice("format", get_args(Format), "json"),
         schema=_read_schema(section),
         transform=_read_transform(section),
@@ -141,6 +141,19 @@ def _read_topics(section: Section) -> tuple[str, ...]:
                 hint="letters, digits, '.', '_' and '-'; a pattern goes into topic_pattern",
             )
     return topics
+
+
+def _read_pattern(section: Section) -> str | None:
+    pattern = section.string("topic_pattern", None)
+    try:
+        re.compile(pattern or "")
+    except re.error as error:
+        raise section.error(
+            "topic_pattern",
+            f"is not a regular expression: {error}",
+            hint='a pattern reads like "shop\\..*"',
+        ) from error
+    return pattern
 
 
 def _read_schema(section: Section) -> str | Path | None:

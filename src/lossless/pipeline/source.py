@@ -88,6 +88,10 @@ class LogRange:
 # What brokers say of a topic that was created before topics had ids (Kafka 2.8 brought them).
 NO_TOPIC_ID = "A" * 22
 
+# Kafka's own topics: its administration client does not list them, so Spark never reads them by a
+# pattern. librdkafka lists them like any others.
+INTERNAL_TOPICS = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+
 
 def kafka_topic_id(uuid: object) -> str:
     """A topic id as Kafka's own tools print it: librdkafka uses the other base64 alphabet."""
@@ -127,7 +131,7 @@ class SourceLog:
             self._call(lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)).topics
         )
         if pattern is not None:
-            return sorted(t for t in existing if re.fullmatch(pattern, t))
+            return sorted(t for t in existing - INTERNAL_TOPICS if re.fullmatch(pattern, t))
         if existing_only:
             return [name for name in names if name in existing]
         missing = sorted(set(names) - existing)

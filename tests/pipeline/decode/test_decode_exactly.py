@@ -171,6 +171,18 @@ def test_no_value_is_changed_in_silence(spark: SparkSession) -> None:
     assert dict(zip(CASES, found, strict=True)) == CASES
 
 
+def test_a_long_text_does_not_stall_a_batch(spark: SparkSession) -> None:
+    """Searches that read the rest of a text again from each of its characters take hours here."""
+    lines, digits = (76 * "x" + "\n") * 100_000, "1" + 3_000_000 * "0" + "1"
+    found = verdicts(
+        spark,
+        decoder("json", "note STRING, ratio DOUBLE"),
+        [json.dumps({"note": lines}), json.dumps({"ratio": digits})],
+    )
+    assert found[0] == {"note": lines}
+    assert 'ratio: "1000' in found[1]
+
+
 def test_amounts_of_json_schema_are_decimals(spark: SparkSession, tmp_path: Path) -> None:
     schema = {
         "properties": {

@@ -16,7 +16,8 @@ from lossless.pipeline.decode.tree import Array, Map, Node, Object, Scalar
 
 TEXT = "CAST(value AS STRING)"
 BACKSLASH = literal("\\")
-ESCAPED_KEY = literal(r'\\(?:[^"\\]|\\.)*+"\s*+:')
+# From the start of a text on, so that each text is read once: a text may have many escapes.
+ESCAPED_KEY = literal(r'[{,]\s*+"[^"\\]*+\\(?:[^"\\]++|\\.)*+"\s*+:')
 HALF_OF_A_PAIR = literal(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"

@@ -144,7 +144,8 @@ def _loses_digits(text: Sql, kind: str) -> Sql:
 def _digits(number: Sql) -> Sql:
     """The significant digits: two texts of one number have the same."""
     bare = f"regexp_replace({number}, {literal('[eE].*|[-.]')}, '')"
-    return f"regexp_replace({bare}, {literal('^0+|0+$')}, '')"
+    # Not from every zero of a row of zeros: a text may have a great many.
+    return f"regexp_replace({bare}, {literal('^0+|(?<!0)0+$')}, '')"
 
 
 def _text(source: Sql) -> Sql:
