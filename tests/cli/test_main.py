@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -136,3 +137,38 @@ def test_an_import_error_that_no_extra_explains_is_an_internal_error(tmp_path: P
     code, said = command(tmp_path, ("psutil",), "doctor")
     assert code == 70
     assert "No module named 'psutil'" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["--help"], 0), (["down"], 0), (["doctor", "--contract", "missing.toml"], 2)],
+)
+def test_exit_code_is_the_same_when_the_reader_of_the_output_is_gone(
+    tmp_path: Path, arguments: list[str], code: int
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(
+        [sys.executable, "-m", "lossless", *arguments],
+        cwd=tmp_path,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (code, "")
+
+
+def test_full_disk_below_the_output_is_named(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "lossless", "down"],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+    assert ended.returncode == 4
+    assert ended.stderr == "error: standard output cannot be written to: No space left on device\n"

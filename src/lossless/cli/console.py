@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
+import io
+import os
 import traceback
 from importlib.metadata import version
+from typing import Any, TextIO
 
 from rich.console import Console
 
 from lossless.contract.redaction import redact_text
-from lossless.errors import LosslessError
+from lossless.errors import LosslessError, Unavailable
 
 stdout = Console(highlight=False, soft_wrap=True)
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class _Output(io.FileIO):
+    """Standard output or standard error of a command.
+
+    A reader that closes its end (head, less) does not change what a command does, nor its exit
+    code: the rest of the output is discarded. Without this, click and rich exit with 1, which
+    means a broken promise here.
+    """
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            # Whatever is still buffered must not fail again when the interpreter exits.
+            with open(os.devnull, "wb") as discarded:
+                os.dup2(discarded.fileno(), self.fileno())
+            if isinstance(error, BrokenPipeError):
+                return len(data)
+            name = "standard output" if self.fileno() == 1 else "standard error"
+            raise Unavailable(f"{name} cannot be written to: {error.strerror}") from error
+
+
+def open_output(stream: TextIO) -> TextIO:
+    """The same stream, for a command: see _Output."""
+    try:
+        descriptor = stream.fileno()
+    except (AttributeError, io.UnsupportedOperation):
+        return stream  # None, closed by the caller, or in memory
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Output(descriptor, "w", closefd=False)),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=True,
+    )
 
 
 def print_error(message: str) -> None:

@@ -7,13 +7,12 @@ A command raises; this file turns what it raised into one clear message and the 
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from importlib.metadata import version
 
 import click
 
-from lossless.cli.console import print_error, print_internal_error
+from lossless.cli.console import open_output, print_error, print_internal_error
 from lossless.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, LosslessError
 from lossless.extras import missing_extra
 
@@ -73,6 +72,7 @@ def cli() -> None:
 
 
 def main() -> None:
+    sys.stdout, sys.stderr = open_output(sys.stdout), open_output(sys.stderr)
     try:
         code = cli.main(standalone_mode=False)
     except LosslessError as error:
@@ -84,10 +84,6 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         print_error("interrupted")
         code = EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output (head, less) went away: not an error, but nothing may be flushed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
     except Exception as error:
         code = _explain(error)
     sys.exit(code if isinstance(code, int) else 0)
