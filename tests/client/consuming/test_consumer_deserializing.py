@@ -11,9 +11,12 @@ from confluent_kafka.serialization import SerializationContext
 from consumed import Kafka, eventually, running
 from consumer_handlers import Amounts, amount_of
 
+from lossless.client.consuming import Consumer
 from lossless.client.errors import DeserializationFailed, HandlerFailed, StoreUnavailable
+from lossless.client.producing import Producer
 from lossless.client.retrying import Backoff, DeadLetters, InPlace, RetryTopics, read_letter
 from lossless.client.stores import SqliteStore
+from lossless.errors import BadInput
 from topics import produce, read_all
 
 GOOD = [b'{"amount": %d}' % amount for amount in range(4)]
@@ -231,3 +234,15 @@ def test_coroutines_processes_and_units_are_given_the_same(kafka: Kafka, tmp_pat
         )
         with running(consumer, lambda message, _: in_units.append(message.value())):
             eventually(lambda: in_units == [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize("name", ["deserialize_key", "deserialize_value"])
+def test_a_deserialiser_that_cannot_be_called_is_refused(name: str) -> None:
+    with pytest.raises(BadInput, match=f"{name} = 'json' cannot be called"):
+        Consumer("orders", {"bootstrap.servers": "127.0.0.1:1"}, group="shop", **{name: "json"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["serialize_key", "serialize_value"])
+def test_a_serializer_that_cannot_be_called_is_refused(name: str) -> None:
+    with pytest.raises(BadInput, match=f"{name} = 'json' cannot be called"):
+        Producer({"bootstrap.servers": "127.0.0.1:1"}, **{name: "json"})  # type: ignore[arg-type]

@@ -98,6 +98,10 @@ def test_what_cannot_be_sought_is_refused(kafka: Kafka, tmp_path: Path) -> None:
             consumer.seek(TopicPartition(kafka.topic, 7, 0))
         with pytest.raises(BadInput, match="-7: not assigned"):
             consumer.pause([TopicPartition(kafka.topic, 7)])
+        with pytest.raises(BadInput, match="'orders' is not a partition"):
+            consumer.seek("orders")  # type: ignore[arg-type]
+        with pytest.raises(BadInput, match="put it into a list"):
+            consumer.pause(there)  # type: ignore[arg-type]
     with (
         SqliteStore(tmp_path / "store.db") as store,
         kafka.consumer(store=store) as consumer,

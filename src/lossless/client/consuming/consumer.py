@@ -45,6 +45,7 @@ from lossless.client.consuming.settings import (
     Truncated,
     WorkerKind,
     check_options,
+    checked_partitions,
     contract_settings,
     is_async,
     no_offset_of,
@@ -488,6 +489,7 @@ class Consumer:
                 "seek with a store: positions are the store's, next to what was stored",
                 hint="change the position in the store while no consumer of the group runs",
             )
+        checked_partitions([position])
         assignment = self._assignment()
         assert self._poller is not None
         sought = self._poller.call(lambda: assignment.seek(position))
@@ -505,10 +507,12 @@ class Consumer:
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Reads no more of these until `resume`, or until they are revoked. Records that were read
         ahead still come."""
-        self._assignment().pause({(each.topic, each.partition) for each in partitions})
+        named = checked_partitions(partitions)
+        self._assignment().pause(named)
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        self._assignment().resume({(each.topic, each.partition) for each in partitions})
+        named = checked_partitions(partitions)
+        self._assignment().resume(named)
 
     @property
     def assigned(self) -> list[TopicPartition]:

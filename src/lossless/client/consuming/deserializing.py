@@ -18,6 +18,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from lossless.client.consuming.interfaces import offset_of, place_of, shown
 from lossless.client.errors import DeserializationFailed, StoreUnavailable
+from lossless.errors import BadInput
 
 # Base classes of the errors that httpx, requests and Python raise for connections and timeouts, and
 # confluent-kafka for the login with a registry.
@@ -43,6 +44,14 @@ class Deserializing:
 
     key: Deserializer | None
     value: Deserializer | None
+
+    def __post_init__(self) -> None:
+        for name, function in (("deserialize_key", self.key), ("deserialize_value", self.value)):
+            if function is not None and not callable(function):
+                raise BadInput(
+                    f"{name} = {function!r} cannot be called",
+                    hint="give a function of the bytes and their context, or None",
+                )
 
     def __call__(self, message: Message) -> Message:
         """Raises DeserializationFailed, or StoreUnavailable if a schema could not be fetched."""

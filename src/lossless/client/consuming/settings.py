@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from confluent_kafka import Consumer as Client
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 
 from lossless.client.connecting import Connections, check_files
 from lossless.client.consuming.interfaces import Hook
@@ -287,6 +287,20 @@ def check_options(options: ConsumerOptions) -> ConsumerOptions:
             hint="leave remember_finished out",
         )
     return options
+
+
+def checked_partitions(partitions: Any) -> set[tuple[str, int]]:
+    """The topics and numbers of partitions that a caller gives as TopicPartition."""
+    if isinstance(partitions, TopicPartition):
+        raise BadInput(f"{partitions!r} is a single partition", hint="put it into a list")
+    given = list(partitions) if isinstance(partitions, Iterable) else [partitions]
+    for each in given:
+        if not isinstance(each, TopicPartition):
+            raise BadInput(
+                f"{each!r} is not a partition",
+                hint='for instance confluent_kafka.TopicPartition("orders", 0)',
+            )
+    return {(each.topic, each.partition) for each in given}
 
 
 def topics_of(topics: str | Sequence[str]) -> tuple[str, ...]:

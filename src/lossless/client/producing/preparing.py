@@ -17,6 +17,7 @@ from lossless.client.producing.deliveries import Deliveries
 from lossless.client.producing.delivery import Delivery
 from lossless.client.producing.serializing import Serializer, serialized
 from lossless.client.record import Headers, HeadersGiven, Record
+from lossless.errors import BadInput
 
 
 class SendOptions(TypedDict, total=False):
@@ -42,6 +43,15 @@ class Preparing:
         serialize_value: Serializer | None,
     ) -> None:
         self._deliveries = deliveries
+        for name, function in (
+            ("serialize_key", serialize_key),
+            ("serialize_value", serialize_value),
+        ):
+            if function is not None and not callable(function):
+                raise BadInput(
+                    f"{name} = {function!r} cannot be called",
+                    hint="give a function of the value and its context, or None",
+                )
         self._serialize_key = serialize_key
         self._serialize_value = serialize_value
         self.serializes = serialize_key is not None or serialize_value is not None
