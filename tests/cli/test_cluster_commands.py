@@ -274,7 +274,7 @@ def test_an_interrupted_start_leaves_nothing(
         (["up", "--brokers", "0"], 2, "between 1 and 16"),
         (["up", "--brokers", "1", "--rack", "a,b"], 2, "2 racks for 1 brokers"),
         (["up", "--rack", "a,,b"], 2, "a rack without a name"),
-        (["up", "--port", "65534"], 2, "3 brokers from port 65534 on: ports end at 65535"),
+        (["up", "--port", "65534"], 2, "3 brokers from port 65534 on: ports are from 1 to 65535"),
         (["up", "--host", "here:9092"], 2, "'here:9092' is no name of a machine"),
         (["up", "--host", "0.0.0.0"], 2, "none that others can call"),
         (["up", "--config", "num.partitions"], 2, "write NAME=VALUE"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,8 +48,10 @@ def running_cluster(contract_path: Path | None, data: Path | None) -> LocalClust
     place = home_of(contract_path)
     cluster = find_cluster(place, data)
     if cluster is None:
+        named = f" --data {shlex.quote(str(data))}" if data else ""
         raise Unavailable(
-            f"no cluster is running here ({data or place})", hint="lossless up --detach starts one"
+            f"no cluster is running here ({data or place})",
+            hint=f"lossless up --detach{named} starts one",
         )
     return cluster
 

@@ -217,7 +217,9 @@ def check_spec(spec: ClusterSpec) -> None:
     if len(spec.racks) > spec.brokers:
         raise BadInput(f"{len(spec.racks)} racks for {spec.brokers} brokers: some would be empty")
     if spec.port is not None and not 1 <= spec.port <= PORT_MAX + 1 - spec.brokers:
-        raise BadInput(f"{spec.brokers} brokers from port {spec.port} on: ports end at {PORT_MAX}")
+        raise BadInput(
+            f"{spec.brokers} brokers from port {spec.port} on: ports are from 1 to {PORT_MAX}"
+        )
     if not _HOST.fullmatch(spec.advertised_host):
         raise BadInput(
             f"{spec.advertised_host!r} is no name of a machine",

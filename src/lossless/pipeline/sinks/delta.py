@@ -291,7 +291,10 @@ class DeltaSink:
 
     def rows(self) -> DataFrame:
         if not self._delta.snapshot().exists:
-            raise BadInput(f"there is no Delta table at {self._shown_path} yet")
+            raise BadInput(
+                f"there is no Delta table at {self._shown_path} yet",
+                hint="the first `lossless run` of the pipeline creates it",
+            )
         return self._delta.load()
 
     def missing_files(self) -> Sequence[str]:
