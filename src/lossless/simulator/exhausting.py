@@ -434,7 +434,7 @@ def scope_of(text: str, where: str) -> Scope:
     off: tuple[str, ...] = ()
     at_once = False
     for name, value in pairs_of(text, where):
-        if name in numbers and value.isdigit():
+        if name in numbers and value.isdecimal():
             numbers[name] = int(value)
         elif name == "off" and value in RULE_NAMES:
             off = (value,)

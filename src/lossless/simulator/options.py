@@ -37,7 +37,7 @@ class Option(NamedTuple):
 
 def _number(name: str, low: int, high: int) -> Option:
     def apply(settings: Settings, text: str) -> Settings | None:
-        if not text.isdigit() or not low <= int(text) <= high:
+        if not text.isdecimal() or not low <= int(text) <= high:
             return None
         given: dict[str, Any] = {name: int(text)}
         return replace(settings, **given)
@@ -105,7 +105,7 @@ def _faults(settings: Settings, text: str) -> Settings | None:
             return None
         kind = FaultKind(name)
         most = LATE_MS_MAX if kind is FaultKind.LATE_MESSAGES else AT_A_TIME_MAX
-        if equals and not (number.isdigit() and 1 <= int(number) <= most):
+        if equals and not (number.isdecimal() and 1 <= int(number) <= most):
             return None
         faults[kind] = allowed(kind, int(number) if equals else None)
     return replace(settings, faults=tuple(faults.values()))
@@ -286,7 +286,7 @@ def pairs_of(text: str, where: str) -> list[tuple[str, str]]:
 
 
 def kinds_of(text: str, where: str) -> tuple[str, ...]:
-    kinds = tuple(part.strip() for part in text.split(","))
+    kinds = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for kind in kinds:
         if kind not in FOUND:
             raise BadInput(f"{where}: nothing is called {kind!r}; known: {', '.join(FOUND)}")

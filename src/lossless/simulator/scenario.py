@@ -114,7 +114,7 @@ def load(file: Path) -> Scenario:
     if bool(expectations) != bool(without_text) or (expectations and not script):
         raise BadInput(f"{where}: expect lines need a script, and `without` to see them fail")
     seeds = values.get("seeds", "300")
-    if not seeds.isdigit() or seeds == "0":
+    if not seeds.isdecimal() or not int(seeds):
         raise BadInput(f"{where}: seeds is a number from 1 on, not {seeds!r}")
     return Scenario(
         file=file,
