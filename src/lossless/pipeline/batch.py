@@ -7,6 +7,9 @@ it is counted, transformed and written, and what the transform dropped is the di
 A transform that fails is tried again before a record is blamed. A failure that tells of something
 unreachable is left to the runner, which tries the whole batch again with growing pauses; only when
 that has gone on for PATIENCE of `retry_max_s` is the cause looked for among the records.
+
+Records that the sink refuses, when it stages the batch or when it commits it, become dead letters
+too: the batch is staged again without them. Their bytes, keys and headers are read from the topic.
 """
 
 from __future__ import annotations
@@ -25,13 +28,14 @@ from lossless.errors import BadInput, LosslessError, Unavailable
 from lossless.pipeline.decode import (
     TIMESTAMP_OUT_OF_RANGE,
     TRANSFORM_FAILED,
+    UNSTORABLE,
     Decoder,
     dead_letter,
 )
 from lossless.pipeline.decode.provenance import provenance
-from lossless.pipeline.decode.sql import Sql, case, literal
+from lossless.pipeline.decode.sql import literal
 from lossless.pipeline.direct_source import OUT_OF_RANGE_MS
-from lossless.pipeline.ledger import Receipt
+from lossless.pipeline.ledger import Receipt, SourcePartition
 from lossless.pipeline.outcomes import (
     DEAD_LETTER,
     IS_DEAD,
@@ -39,7 +43,7 @@ from lossless.pipeline.outcomes import (
     marked,
     tally_by_partition,
 )
-from lossless.pipeline.sinks.interface import Sink, Staged
+from lossless.pipeline.sinks.interface import Place, RecordsRefused, Sink, Staged
 from lossless.pipeline.transform import (
     Failure,
     OffsetRange,
@@ -53,6 +57,20 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 Rejected = Mapping[OffsetRange, Failure]
+Refused = Mapping[Place, str]
+
+NONE_REFUSED: Refused = {}
+# The columns of a frame of records that are dead whatever they hold.
+_CONDEMNED = {name: f"_lossless_condemned_{name}" for name in ("topic_id", "partition", "offset")}
+_WHY, _MESSAGE = "_lossless_condemned_why", "_lossless_condemned_message"
+_CONDEMNED_SCHEMA = ", ".join(
+    f"{name} {kind}"
+    for name, kind in zip(
+        (*_CONDEMNED.values(), _WHY, _MESSAGE),
+        ("string", "int", "long", "string", "string"),
+        strict=True,
+    )
+)
 
 # The part of `retry_max_s` in which an unreachable service is waited for. The rest is for finding
 # the records that are to blame, if some are.
@@ -72,14 +90,34 @@ class Batcher:
     _transient_since: float | None = field(default=None, init=False)
 
     def stage(
-        self, records: DataFrame, topics: Mapping[str, str], ranges: Sequence[OffsetRange]
+        self,
+        records: DataFrame,
+        topics: Mapping[str, str],
+        ranges: Sequence[OffsetRange],
+        refused: Refused = NONE_REFUSED,
     ) -> Staged:
-        """`topics` gives the id of every topic; `ranges` are the planned offsets."""
+        """Stages the batch; `refused` are records that become dead letters, and the reasons.
+
+        `topics` gives the id of every topic; `ranges` are the planned offsets.
+        """
         records = records.withColumn("topic_id", _topic_id(topics))
-        if self.transform is None:
-            staged = self.sink.stage(self._decode(records), may_expand=False)
-            return _with_reads(staged, None)
-        return self._stage_transformed(self.transform, records, topics, ranges)
+        while True:
+            try:
+                if self.transform is None:
+                    return self._stage_decoded(records, refused)
+                return self._stage_transformed(self.transform, records, topics, ranges, refused)
+            except RecordsRefused as refusal:
+                refused = refusal.beyond(refused)
+
+    def _stage_decoded(self, records: DataFrame, refused: Refused) -> Staged:
+        condemned = _condemned(records, {}, {}, refused)
+        if condemned is None:
+            outcomes = self._decode(records)
+        else:
+            decoded = self._decode(_without(records, condemned)).drop(IS_DEAD)
+            letters = _letters(records, condemned, self.group)
+            outcomes = marked(decoded.unionByName(letters, allowMissingColumns=True))
+        return _with_reads(self.sink.stage(outcomes, may_expand=False), None)
 
     def _decode(self, records: DataFrame) -> DataFrame:
         """Outcomes of records; those whose timestamp Spark cannot hold are dead letters."""
@@ -95,26 +133,30 @@ class Batcher:
         records: DataFrame,
         topics: Mapping[str, str],
         ranges: Sequence[OffsetRange],
+        refused: Refused,
     ) -> Staged:
         decoded = self._decode(records).persist()
         try:
             read = tally_by_partition(decoded)
+            condemned = _condemned(records, topics, {}, refused)
             try:
-                staged = self._stage_once(transform, records, decoded, read, topics, {})
+                staged = self._stage_once(transform, records, decoded, read, condemned)
+            except RecordsRefused:
+                raise
             except (PySparkException, Py4JJavaError, LosslessError) as error:
                 if describe_failure(error).is_transient and self._is_patient():
                     raise
                 # Asking which record is to blame also tells whether any is: a sink that is down
                 # or a lost executor leaves nothing to find, and the batch is tried again as it is.
                 give_up_at = time.monotonic() + self.retry_max_s
-                rejected = failing_records(
-                    transform, _rows(decoded), topics, ranges, give_up_at=give_up_at
-                )
+                rows = _rows(decoded, condemned)
+                rejected = failing_records(transform, rows, topics, ranges, give_up_at=give_up_at)
                 are_transient = any(failure.is_transient for failure in rejected.values())
                 if not rejected or (are_transient and self._is_patient()):
                     raise
-                _refuse_if_all(rejected, _rows(decoded).count(), error)
-                staged = self._stage_once(transform, records, decoded, read, topics, rejected)
+                _refuse_if_all(rejected, rows.count(), error)
+                condemned = _condemned(records, topics, rejected, refused)
+                staged = self._stage_once(transform, records, decoded, read, condemned)
             self._transient_since = None
             return staged
         finally:
@@ -133,16 +175,13 @@ class Batcher:
         records: DataFrame,
         decoded: DataFrame,
         read: Mapping[tuple[str, int], Tally],
-        topics: Mapping[str, str],
-        rejected: Rejected,
+        condemned: DataFrame | None,
     ) -> Staged:
-        rows = _rows(decoded)
-        if rejected:
-            rows = rows.where(~_is_rejected(rejected, topics))
-        result = transform(rows).withColumn(DEAD_LETTER, F.lit(None).cast("string"))
+        result = transform(_rows(decoded, condemned))
+        result = result.withColumn(DEAD_LETTER, F.lit(None).cast("string"))
         letters = decoded.where(IS_DEAD).select(PROVENANCE, DEAD_LETTER)
-        if rejected:
-            letters = letters.unionByName(_rejected_letters(records, rejected, self.group))
+        if condemned is not None:
+            letters = letters.unionByName(_letters(records, condemned, self.group))
         both = result.unionByName(letters, allowMissingColumns=True)
         return _with_reads(self.sink.stage(marked(both), may_expand=True), read)
 
@@ -154,28 +193,32 @@ def _topic_id(topics: Mapping[str, str]) -> Column:
     return F.create_map(*pairs)[F.col("topic")]
 
 
-def _rows(decoded: DataFrame) -> DataFrame:
-    return decoded.where(f"NOT {IS_DEAD}").drop(DEAD_LETTER, IS_DEAD)
+def _rows(decoded: DataFrame, condemned: DataFrame | None) -> DataFrame:
+    rows = decoded.where(f"NOT {IS_DEAD}").drop(DEAD_LETTER, IS_DEAD)
+    return rows if condemned is None else _without(rows, condemned, f"{PROVENANCE}.")
 
 
-def _is_rejected(rejected: Rejected, topics: Mapping[str, str]) -> Column:
-    condition = F.lit(False)
-    for record in rejected:
-        condition = condition | (
-            (F.col(f"{PROVENANCE}.topic_id") == topics[record.topic])
-            & (F.col(f"{PROVENANCE}.partition") == record.partition)
-            & (F.col(f"{PROVENANCE}.offset") == record.start)
-        )
-    return condition
+def _condemned(
+    records: DataFrame, topics: Mapping[str, str], rejected: Rejected, refused: Refused
+) -> DataFrame | None:
+    """The records that the transform or the sink fails on, with the reasons; None if none are."""
+    dead = [
+        (topics[at.topic], at.partition, at.start, TRANSFORM_FAILED, f"{f.exception}: {f.message}")
+        for at, f in rejected.items()
+    ]
+    dead += [(*place, UNSTORABLE, reason) for place, reason in refused.items()]
+    return records.sparkSession.createDataFrame(dead, _CONDEMNED_SCHEMA) if dead else None
 
 
-def _rejected_letters(records: DataFrame, rejected: Rejected, group: str) -> DataFrame:
-    """The letters of records that decode well and that the transform fails on."""
-    message = case(
-        *((_is_at(at), literal(f"{why.exception}: {why.message}")) for at, why in rejected.items())
-    )
-    letter = dead_letter(fqcn=literal(TRANSFORM_FAILED), message=message, group=group)
-    return records.where(f"{message} IS NOT NULL").selectExpr(
+def _without(frame: DataFrame, condemned: DataFrame, source: str = "") -> DataFrame:
+    """The frame without what comes of condemned records; `source` is where it has the place."""
+    return frame.join(F.broadcast(condemned), _is_condemned(source), "left_anti")
+
+
+def _letters(records: DataFrame, condemned: DataFrame, group: str) -> DataFrame:
+    """The letters of condemned records: the bytes, key and headers are those of the topic."""
+    letter = dead_letter(fqcn=_WHY, message=_MESSAGE, group=group)
+    return records.join(F.broadcast(condemned), _is_condemned("")).selectExpr(
         provenance(), f"{letter} AS {DEAD_LETTER}"
     )
 
@@ -196,9 +239,9 @@ def _out_of_range_letters(records: DataFrame, group: str) -> DataFrame:
     )
 
 
-def _is_at(record: OffsetRange) -> Sql:
-    place = f"partition = {record.partition} AND offset = {record.start}"
-    return f"topic = {literal(record.topic)} AND {place}"
+def _is_condemned(source: str) -> Column:
+    conditions = [F.col(f"{source}{name}") == F.col(one) for name, one in _CONDEMNED.items()]
+    return conditions[0] & conditions[1] & conditions[2]
 
 
 def _refuse_if_all(rejected: Rejected, decoded_well: int, error: BaseException) -> None:
@@ -225,3 +268,27 @@ def _with_reads(staged: Staged, read: Mapping[tuple[str, int], Tally] | None) ->
             for key in {*staged.receipts, *read}
         }
     return replace(staged, receipts=receipts)
+
+
+def refuse_foreign_rows(source: SourcePartition, start: int, end: int, receipt: Receipt) -> None:
+    """Refuses rows and letters that were not made of the batch's own records."""
+    first, last = receipt.first_offset, receipt.last_offset
+    if first is not None and first < start:
+        raise foreign(f"of offset {first} of {source}, below the batch's first, {start}")
+    if last is not None and last >= end:
+        raise foreign(f"of offset {last} of {source}, beyond the batch's last, {end - 1}")
+    filtered = receipt.read - receipt.stored - receipt.dead
+    if filtered.count < 0 or (filtered.count == 0 and filtered.hash != 0):
+        raise foreign(
+            f"of {receipt.stored.count + receipt.dead.count} records of {source}, but it read "
+            f"{receipt.read.count}, or other ones"
+        )
+
+
+def foreign(what: str) -> BadInput:
+    """The batch has rows that were not made of its records."""
+    return BadInput(
+        f"the batch has rows {what}: it was not committed",
+        hint=f"a transform may only return rows made of its input, each with the {PROVENANCE} it "
+        "came with; does it add rows of a table?",
+    )

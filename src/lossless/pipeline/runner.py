@@ -39,7 +39,7 @@ from lossless.errors import (
     Unavailable,
 )
 from lossless.pipeline.authorization import denial_in
-from lossless.pipeline.batch import Batcher
+from lossless.pipeline.batch import NONE_REFUSED, Batcher, Refused, foreign, refuse_foreign_rows
 from lossless.pipeline.continuation import refuse_doubling
 from lossless.pipeline.crash_points import CrashPoints
 from lossless.pipeline.direct_source import direct_records, is_timestamp_overflow
@@ -55,10 +55,15 @@ from lossless.pipeline.events import (
     unobserved,
 )
 from lossless.pipeline.ledger import Ledger, Position, Receipt, SourcePartition
-from lossless.pipeline.outcomes import PROVENANCE
 from lossless.pipeline.resume import Found, Resume, found_in, resume
 from lossless.pipeline.session import is_local, setting
-from lossless.pipeline.sinks.interface import CommitUnknown, Sink, SinkUnavailable, Staged
+from lossless.pipeline.sinks.interface import (
+    CommitUnknown,
+    RecordsRefused,
+    Sink,
+    SinkUnavailable,
+    Staged,
+)
 from lossless.pipeline.source import LogRange, SourceLog, spark_options, starting_offsets
 from lossless.pipeline.transform import OffsetRange, describe_failure
 from lossless.pipeline.watchdog import (
@@ -310,22 +315,29 @@ class Runner:
         self._refuse_cut_back(
             {s: (starts[s], self._position(s).leader_epoch) for s in ends}, epochs
         )
-        self.crash_points.reached("before-staging")
-        staged = self._stage(records, topics, ranges)
-        staged_at = time.monotonic()
-        self.crash_points.reached("after-staging")
-        successor = self._successor(ends, staged, epochs)
-        self._refuse_unread(starts, ends, staged.receipts)
-        self._refuse_cut_back(
-            {s: (end, epochs[s]) for s, end in ends.items()},
-            self.source.leader_epochs(sorted(ends)),
-        )
-        self._check_dead_letters(successor)
-        self._topic_ids(planned)  # a topic re-created meanwhile must not be committed
-        self.crash_points.reached("before-commit")
-        commit_began = time.monotonic()
-        self._batch.begin(f"committing batch {successor.sequence}")
-        self._commit(self._head, successor, staged)
+        refused = NONE_REFUSED
+        while True:
+            self.crash_points.reached("before-staging")
+            staged = self._stage(records, topics, ranges, refused)
+            staged_at = time.monotonic()
+            self.crash_points.reached("after-staging")
+            successor = self._successor(ends, staged, epochs)
+            self._refuse_unread(starts, ends, staged.receipts)
+            self._refuse_cut_back(
+                {s: (end, epochs[s]) for s, end in ends.items()},
+                self.source.leader_epochs(sorted(ends)),
+            )
+            self._check_dead_letters(successor)
+            self._topic_ids(planned)  # a topic re-created meanwhile must not be committed
+            self.crash_points.reached("before-commit")
+            commit_began = time.monotonic()
+            self._batch.begin(f"committing batch {successor.sequence}")
+            try:
+                self._commit(self._head, successor, staged)
+                break
+            except RecordsRefused as refusal:
+                refused = refusal.beyond(refused)
+                self._batch.begin(f"staging batch {successor.sequence} again")
         committed_at = time.monotonic()
         self.crash_points.reached("after-commit")
         before, self._head = self._head, successor
@@ -344,16 +356,20 @@ class Runner:
         )
 
     def _stage(
-        self, records: DataFrame, topics: Mapping[str, str], ranges: Sequence[OffsetRange]
+        self,
+        records: DataFrame,
+        topics: Mapping[str, str],
+        ranges: Sequence[OffsetRange],
+        refused: Refused,
     ) -> Staged:
         try:
-            return self.batcher.stage(records, topics, ranges)
+            return self.batcher.stage(records, topics, ranges, refused)
         except (PySparkException, Py4JJavaError, LosslessError) as error:
             if not is_timestamp_overflow(error):
                 raise
         settings = {**self.client_settings, **self.pipeline.config}
         direct = direct_records(self.spark, settings, ranges, isolation=self.pipeline.isolation)
-        return self.batcher.stage(direct, topics, ranges)
+        return self.batcher.stage(direct, topics, ranges, refused)
 
     def _planned_ends(self, batch_id: int) -> dict[tuple[str, int], int]:
         """Where the batch ends, from the plan that Spark wrote down before it began.
@@ -441,7 +457,7 @@ class Runner:
         receipts = staged.receipts
         unplanned = set(receipts) - {(s.topic_id, s.partition) for s in ends}
         if unplanned:
-            raise _foreign(f"of {', '.join(f'{t}-{p}' for t, p in sorted(unplanned, key=str))}")
+            raise foreign(f"of {', '.join(f'{t}-{p}' for t, p in sorted(unplanned, key=str))}")
         changed = {}
         for source, end in ends.items():
             receipt = receipts.get((source.topic_id, source.partition), Receipt())
@@ -451,7 +467,7 @@ class Runner:
                     f"{source}: {receipt.read.count} records between offsets "
                     f"{position.next_offset} and {end}: the source gave some of them twice"
                 )
-            _refuse_foreign_rows(source, position.next_offset, end, receipt)
+            refuse_foreign_rows(source, position.next_offset, end, receipt)
             if end != position.next_offset or source not in self._head.positions:
                 changed[source] = position.advanced(
                     end, receipt, leader_epoch=epochs[source], hashed=bool(staged.columns)
@@ -542,29 +558,6 @@ class Runner:
 
 def _worth_retrying(error: LosslessError) -> bool:
     return isinstance(error, Unavailable) and not isinstance(error, Fenced | ClusterManagerLost)
-
-
-def _refuse_foreign_rows(source: SourcePartition, start: int, end: int, receipt: Receipt) -> None:
-    """Refuses rows and letters that were not made of the batch's own records."""
-    first, last = receipt.first_offset, receipt.last_offset
-    if first is not None and first < start:
-        raise _foreign(f"of offset {first} of {source}, below the batch's first, {start}")
-    if last is not None and last >= end:
-        raise _foreign(f"of offset {last} of {source}, beyond the batch's last, {end - 1}")
-    filtered = receipt.read - receipt.stored - receipt.dead
-    if filtered.count < 0 or (filtered.count == 0 and filtered.hash != 0):
-        raise _foreign(
-            f"of {receipt.stored.count + receipt.dead.count} records of {source}, but it read "
-            f"{receipt.read.count}, or other ones"
-        )
-
-
-def _foreign(what: str) -> BadInput:
-    return BadInput(
-        f"the batch has rows {what}: it was not committed",
-        hint=f"a transform may only return rows made of its input, each with the {PROVENANCE} it "
-        "came with; does it add rows of a table?",
-    )
 
 
 def _committed(

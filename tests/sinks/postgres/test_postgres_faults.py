@@ -320,17 +320,6 @@ def test_a_schema_that_is_missing_and_a_database_that_is_not_unicode_are_bad_inp
         sink.prepare(orders_schema(), add_columns=False)
 
 
-def test_a_row_that_breaks_a_rule_of_the_table_stops_the_batch_and_names_the_rule(
-    spark: SparkSession, sink: PostgresSink, dsn: str
-) -> None:
-    query(dsn, "CREATE UNIQUE INDEX one_order_each ON orders (order_id)")
-    write(sink, outcomes(spark, [(1, "a")]), 1)
-    with pytest.raises(BadInput, match=r"one_order_each.*\(order_id\)=\(1\)"):
-        write(sink, outcomes(spark, [(2, "b"), (1, "c")], start=1), 3)
-    assert stored(dsn) == [(1, "a")]
-    assert sink.ledger().sequence == 1
-
-
 def test_a_trigger_that_keeps_rows_out_is_refused(
     spark: SparkSession, sink: PostgresSink, dsn: str
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import math
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -18,7 +17,6 @@ from postgres_orders import (
     outcomes,
     query,
     stored,
-    tally,
     write,
 )
 from psycopg import sql
@@ -127,64 +125,6 @@ def test_a_timestamp_before_the_calendar_is_refused_and_does_not_wrap_around(
         write(sink, frame, 1)
     assert stored(dsn) == []
     assert sink.ledger() == Ledger()
-
-
-def test_a_row_that_postgres_cannot_store_becomes_a_dead_letter_that_says_why(
-    spark: SparkSession, dsn: str
-) -> None:
-    query(dsn, "CREATE TABLE orders (n bigint NOT NULL, code varchar(3), old date)")
-    columns = "n long, text string, tags array<string>, code string, old date"
-    early = F.expr("CASE WHEN n = 6 THEN date_add(DATE'0001-01-01', -2000000) ELSE old END")
-    day = datetime.date(2026, 1, 1)
-    rows = [
-        (1, "fine", ["\\u0000"], "äöü", day),
-        (2, "nul \0 in text", ["x"], None, day),
-        (3, "x", ["nul \0 in json"], None, day),
-        (4, "x", None, "long", day),
-        (None, "x", None, None, day),
-        (6, "x", None, None, day),
-        (7, "not utf-8", None, None, day),
-    ]
-    frame = outcomes(spark, rows, columns=columns, dead=[90])
-    broken = F.expr("CASE WHEN n = 7 THEN CAST(X'61FF62' AS STRING) ELSE text END")
-    frame = frame.withColumn("old", early).withColumn("text", broken)
-    sink = PostgresSink(spark, "orders", dsn, "orders")
-    sink.prepare(orders_schema(columns), add_columns=True)
-    staged = write(sink, frame, 91)
-
-    assert query(dsn, "SELECT n, text, tags FROM orders") == [(1, "fine", ["\\u0000"])]
-    (receipt,) = staged.receipts.values()
-    assert receipt.stored == tally(0)
-    assert receipt.dead == tally(1, 2, 3, 4, 5, 6, 90)
-    letters = {row[PROVENANCE]["offset"]: row for row in sink.dead_letters().collect()}
-    reasons = {
-        offset: letters[offset]["headers"]["kafka_dlt-exception-message"] for offset in letters
-    }
-    for offset, words in (
-        (1, "column text holds a NUL character"),
-        (2, "column tags holds a NUL character"),
-        (3, "column code has more than the 3 characters"),
-        (4, "column n is null"),
-        (5, "column old is before 4714 BC"),
-        (6, "column text is not valid UTF-8"),
-    ):
-        assert words in reasons[offset]
-        assert letters[offset]["headers"]["kafka_dlt-original-offset"] == str(offset)
-    assert json.loads(letters[1]["value"])["text"] == "nul \0 in text"
-    assert json.loads(letters[6]["value"])["text"] == "a\\xffb"
-
-
-def test_a_record_of_which_one_row_cannot_be_stored_is_dead_as_a_whole(
-    spark: SparkSession, sink: PostgresSink, dsn: str
-) -> None:
-    frame = outcomes(spark, [(1, "a"), (2, "b")])
-    rows = F.when(F.col("order_id") == 2, F.array(*map(F.lit, ["ok", "\0", "\0 again"])))
-    expanded = frame.withColumn("note", F.explode(F.coalesce(rows, F.array("note"))))
-    staged = write(sink, expanded.repartition(3), 2, may_expand=True)
-    (receipt,) = staged.receipts.values()
-    assert (receipt.stored, receipt.dead, receipt.rows) == (tally(0), tally(1), 1)
-    assert stored(dsn) == [(1, "a")]
-    assert [row[PROVENANCE]["offset"] for row in sink.dead_letters().collect()] == [1]
 
 
 def test_a_dead_letter_comes_back_with_its_bytes_and_headers(

@@ -43,6 +43,7 @@ from lossless.pipeline.decode.letters import (
     SCHEMA_VIOLATION,
     TIMESTAMP_OUT_OF_RANGE,
     TRANSFORM_FAILED,
+    UNSTORABLE,
     dead_letter,
 )
 from lossless.pipeline.decode.raw_records import RawDecoder
@@ -57,6 +58,7 @@ __all__ = [
     "SCHEMA_VIOLATION",
     "TIMESTAMP_OUT_OF_RANGE",
     "TRANSFORM_FAILED",
+    "UNSTORABLE",
     "Decoder",
     "dead_letter",
     "decoder",

@@ -12,13 +12,15 @@ What a sink promises
   files, or returned by the tasks that staged.
 - An outcome that is not known (a connection cut during COMMIT) raises CommitUnknown; the runner
   then reads the ledger again and never assumes.
+- `stage` and `commit` raise RecordsRefused for records whose rows the table cannot take; nothing
+  changed then, and the batch can be staged again with these records as dead letters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from lossless.errors import BadInput, Unavailable
 from lossless.pipeline.ledger import Ledger, LedgerEntry, Receipt
@@ -34,6 +36,34 @@ class CommitUnknown(Unavailable):
 
 class SinkUnavailable(Unavailable):
     """The sink cannot be reached or written now; trying again later can help."""
+
+
+class Place(NamedTuple):
+    """Where a record is in the log."""
+
+    topic_id: str
+    partition: int
+    offset: int
+
+
+class RecordsRefused(BadInput):
+    """The table cannot take rows made of these records; `reasons` says why, record by record."""
+
+    def __init__(self, where: str, reasons: Mapping[Place, str]) -> None:
+        place, reason = min(reasons.items())
+        more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+        super().__init__(
+            f"the {where} refuses offset {place.offset} of partition {place.partition}: "
+            f"{reason}{more}",
+            hint="nothing of the batch was stored; change the transform, or the table's rule",
+        )
+        self.reasons = reasons
+
+    def beyond(self, known: Mapping[Place, str]) -> dict[Place, str]:
+        """The records that are refused by now. Raises this error if it names no new one."""
+        if self.reasons.keys() <= known.keys():
+            raise self
+        return {**known, **self.reasons}
 
 
 def allow_columns(pipeline: str) -> str:

@@ -4,7 +4,8 @@
              share under its attempt's number and gives a receipt
     commit   in one transaction: lock the pipeline's row of lossless_ledger, compare it with what
              was expected, insert what receipted attempts staged, require as many rows as the
-             receipts say, move the ledger
+             receipts say, move the ledger; if a rule of the table is broken, find the records
+             that break it, undo everything and name them
 
 Append needs no key on the table: the ledger alone makes it exactly once. Staging is unlogged, so a
 crash of the server empties it; the number of rows then does not fit and the batch is staged again.
@@ -38,6 +39,7 @@ from lossless.pipeline.outcomes import (
 )
 from lossless.pipeline.sinks.interface import (
     CommitUnknown,
+    RecordsRefused,
     SchemaDifference,
     SinkUnavailable,
     Staged,
@@ -56,10 +58,13 @@ from lossless.pipeline.sinks.postgres_connection import (
     psycopg,
     server_of,
     set_timeouts,
+    speaks_of_a_row,
     sql,
+    words_of,
 )
 from lossless.pipeline.sinks.postgres_contents import can_hash
 from lossless.pipeline.sinks.postgres_expansion import settle
+from lossless.pipeline.sinks.postgres_refusals import refusals, refused_records
 from lossless.pipeline.sinks.postgres_scan import (
     Snapshot,
     content_statements,
@@ -312,6 +317,9 @@ class PostgresSink:
             if failure := self._staging_failure(str(error)):
                 raise failure from error
             raise
+        if refused := refusals(parts):
+            self._staged.discard(tables)
+            raise RecordsRefused(self.describe(), refused)
         attempts = sorted({part["attempt"] for part in parts})
         receipts = self._expanded(tables, attempts, parts) if may_expand else _receipts(parts)
         return Staged(
@@ -333,8 +341,7 @@ class PostgresSink:
             staged = tables.count(connection, attempts)
             if staged != receipted:
                 raise self._gone(f"of {sum(receipted)} rows and letters {sum(staged)} are left")
-            refused = any(part["refused"] for part in parts)
-            return settle(connection, tables, attempts, refused=refused)
+            return settle(connection, tables, attempts)
 
     def commit(self, expected: Ledger, successor: Ledger, staged: Staged | None) -> None:
         with self._connected("committing a batch") as (connection, table):
@@ -398,7 +405,8 @@ class PostgresSink:
     def _insert(self, connection: Connection[Any], batch: StagedBatch) -> None:
         expected = (batch.rows, batch.dead)
         try:
-            if batch.tables.insert(connection, batch.attempts) == expected:
+            rows = self._insert_rows(connection, batch)
+            if (rows, batch.tables.insert_letters(connection, batch.attempts)) == expected:
                 return
             staged = batch.tables.count(connection, batch.attempts)
         except psycopg.errors.UndefinedTable as error:
@@ -414,6 +422,25 @@ class PostgresSink:
             f"of {batch.rows} rows and {batch.dead} dead letters {staged[0]} and {staged[1]} "
             "are left"
         )
+
+    def _insert_rows(self, connection: Connection[Any], batch: StagedBatch) -> int:
+        try:
+            with connection.transaction():
+                rows = batch.tables.insert_rows(connection, batch.attempts)
+                # A deferred constraint would fail at COMMIT, where it names nothing.
+                connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+                return rows
+        except psycopg.Error as error:
+            if not speaks_of_a_row(error):
+                raise
+            refused = refused_records(connection, batch.tables, batch.attempts, self.describe())
+            if refused:
+                raise RecordsRefused(self.describe(), refused) from error
+            raise SinkUnavailable(
+                f"committing a batch, {self.describe()}: {words_of(error)}",
+                hint="no record is to blame when they are inserted in turn: was the table changed "
+                "meanwhile? nothing was written, and the batch can be staged again",
+            ) from error
 
     def _gone(self, how: str) -> SinkUnavailable:
         return SinkUnavailable(

@@ -64,6 +64,8 @@ ORDER BY xact_start NULLS LAST LIMIT 3
 # Classes of SQLSTATE that speak of the data or of the table, not of the server's health.
 _DATA = ("22", "23", "44")
 _TABLE = ("42", "0A", "2B", "3F")
+# What one row can be to blame for: its values, a rule of the table, a value too long for an index.
+_ROW = ("22", "23", "54000")
 _TASK_FAILED = re.compile(r"TaskFailed: \[(\w*)\] ([^\n]*)")
 _DETAILED = ("23503", "23505")  # foreign and unique keys: the detail names the key
 
@@ -184,6 +186,11 @@ def lock_holders(connection: Connection[Any], tables: Iterable[sql.Identifier]) 
 def explained(error: psycopg.Error, doing: str) -> LosslessError:
     """What an error means for the person who runs the pipeline."""
     return explained_words(error.sqlstate, words_of(error), doing)
+
+
+def speaks_of_a_row(error: psycopg.Error) -> bool:
+    """Whether a row that was to be inserted can have caused the error."""
+    return error.sqlstate is not None and error.sqlstate.startswith(_ROW)
 
 
 def words_of(error: psycopg.Error) -> str:

@@ -1,8 +1,7 @@
 """Counting a staged batch in which one record may have become several rows.
 
 Rows of one record can be staged by different tasks (a transform may shuffle), so only the server
-sees which offsets are distinct. And a record is stored or dead, never both: if one of its rows
-cannot be stored, the others are not stored either, and one dead letter stands for the record.
+sees which offsets are distinct.
 """
 
 from __future__ import annotations
@@ -23,14 +22,6 @@ from lossless.tally import HASH_MODULUS, Tally
 if TYPE_CHECKING:
     from psycopg import Connection
 
-_ONE_LETTER_EACH = """
-DELETE FROM {dead} AS later USING {dead} AS earlier
-WHERE ({later_source}) = ({earlier_source}) AND {later} AND {earlier} AND later.ctid > earlier.ctid
-"""
-_NO_ROW_OF_THE_DEAD = """
-DELETE FROM {rows} AS later USING {dead} AS earlier
-WHERE ({later_source}) = ({earlier_source}) AND {later} AND {earlier}
-"""
 _COUNT = """
 SELECT {topic_id}, {partition}, sum(rows)::bigint, count(*), sum({hash}),
     sum({hash}::numeric * rows), min({offset}), max({offset})
@@ -43,22 +34,10 @@ GROUP BY 1, 2
 
 
 def settle(
-    connection: Connection[Any], tables: StagingTables, attempts: Sequence[int], *, refused: bool
+    connection: Connection[Any], tables: StagingTables, attempts: Sequence[int]
 ) -> Mapping[tuple[str, int], Receipt]:
-    """The receipts of the batch. `refused`: a task made a dead letter of a row."""
+    """The receipts of the batch."""
     topic_id, partition, offset, _ = PROVENANCE_COLUMNS
-    source = (topic_id, partition, offset)
-    parts = {
-        "rows": tables.rows,
-        "dead": tables.dead,
-        "later": staged_by(attempts, "later"),
-        "earlier": staged_by(attempts, "earlier"),
-        "later_source": sql.SQL(", ").join(sql.Identifier("later", name) for name in source),
-        "earlier_source": sql.SQL(", ").join(sql.Identifier("earlier", name) for name in source),
-    }
-    if refused:
-        connection.execute(sql.SQL(_ONE_LETTER_EACH).format(**parts))
-        connection.execute(sql.SQL(_NO_ROW_OF_THE_DEAD).format(**parts))
     found: dict[tuple[str, int], Receipt] = defaultdict(Receipt)
     for kind, table in (("rows", tables.rows), ("dead", tables.dead)):
         query = sql.SQL(_COUNT).format(

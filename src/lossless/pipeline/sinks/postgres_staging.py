@@ -5,9 +5,8 @@ one transaction of its own, which commits before the receipt is given; rows of a
 receipt never reached the driver stay where they are and are never inserted.
 
 A row that PostgreSQL cannot store (the character NUL, text that is not UTF-8, more characters than
-the column takes, a null where none may be) would fail the batch for ever. It becomes a dead letter:
-its value is the row as JSON, since the record's own bytes are gone by now, and its headers say why
-and where the record itself is.
+the column takes, a null where none may be) is not staged. The receipt names its record and the
+reason; the batch is then staged again with a dead letter in its place.
 """
 
 from __future__ import annotations
@@ -17,26 +16,27 @@ import itertools
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 
-from lossless.pipeline.decode.letters import UNSTORABLE
 from lossless.pipeline.outcomes import DEAD_LETTER, PROVENANCE, provenance_hash
+from lossless.pipeline.sinks.interface import Place
 from lossless.pipeline.sinks.postgres_binary import HEADER, TRAILER, binary_rows, jsonb
 from lossless.pipeline.sinks.postgres_connection import connect, failing_as_task, set_timeouts
 from lossless.pipeline.sinks.postgres_types import (
+    PLACE_COLUMNS,
     PROVENANCE_COLUMNS,
     StagedColumn,
     copied,
     own_fields,
 )
-from lossless.pipeline.sinks.postgres_unstorable import printable, unstorable, without_nul
+from lossless.pipeline.sinks.postgres_unstorable import unstorable, without_nul
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,8 +47,11 @@ HASH = "_lossless_hash"
 LETTER_COLUMNS = ("key", "value", "record_headers", "headers")
 RECEIPT_SCHEMA = (
     "attempt long, topic_id string, partition int, "
-    "rows long, rows_hash long, dead long, dead_hash long, refused boolean"
+    "rows long, rows_hash long, dead long, dead_hash long, "
+    "refused array<struct<offset: long, reason: string>>"
 )
+# A task that refuses more names only these: the driver holds them in memory.
+REFUSED_MAX = 100_000
 # Dead letters wait here while the rows' COPY holds the connection; more of them go to disk.
 SPOOL_BYTES_MAX = 8 << 20
 
@@ -110,18 +113,15 @@ def _stage(task: StagingTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
             copy.write(HEADER)
             for batch in itertools.chain([first], filled):
                 dead = batch.column("letter").is_valid()
-                letters = [batch.filter(dead)]
+                letters = batch.filter(dead)
                 rows, refused = _refuse(task.columns, batch.filter(pc.invert(dead)))
-                if refused is not None:
-                    letters.append(refused)
-                    receipts.refused = True
+                receipts.refuse(refused)
                 if len(rows):
                     receipts.add("rows", rows)
                     copy.write(binary_rows(_row_values(task, attempt, rows)))
-                for some in letters:
-                    if len(some):
-                        receipts.add("dead", some)
-                        spool.write(binary_rows(_letter_values(task, attempt, some)))
+                if len(letters):
+                    receipts.add("dead", letters)
+                    spool.write(binary_rows(_letter_values(task, attempt, letters)))
             copy.write(TRAILER)
         if spool.tell():
             spool.seek(0)
@@ -184,49 +184,34 @@ def _marked(
 
 def _refuse(
     columns: Sequence[StagedColumn], rows: pa.RecordBatch
-) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """The rows that can be stored, and dead letters in place of those that cannot."""
+) -> tuple[pa.RecordBatch, Mapping[Place, str]]:
+    """The rows that can be stored, and why the others cannot."""
     reasons: dict[int, str] = {}
     for number, column in enumerate(columns):
         for mask, reason in unstorable(column, rows.column(f"row_{number}")):
             for row in pc.indices_nonzero(mask.fill_null(False)).to_pylist():
                 reasons.setdefault(row, f"column {column.name} {reason}")
     if not reasons:
-        return rows, None
+        return rows, {}
     refused = rows.take(pa.array(list(reasons)))
+    places = zip(*(refused.column(name).to_pylist() for name in PLACE_COLUMNS), strict=True)
     keep = pa.array([row not in reasons for row in range(len(rows))])
-    return rows.filter(keep), _as_letters(columns, refused, list(reasons.values()))
-
-
-def _as_letters(
-    columns: Sequence[StagedColumn], refused: pa.RecordBatch, reasons: list[str]
-) -> pa.RecordBatch:
-    own = [printable(refused.column(f"row_{number}")) for number in range(len(columns))]
-    letters = []
-    for row, reason in enumerate(reasons):
-        document = {column.name: own[number][row] for number, column in enumerate(columns)}
-        headers = {
-            "kafka_dlt-original-partition": str(
-                refused.column(f"{PROVENANCE}_partition")[row].as_py()
-            ),
-            "kafka_dlt-original-offset": str(refused.column(f"{PROVENANCE}_offset")[row].as_py()),
-            "kafka_dlt-exception-fqcn": UNSTORABLE,
-            "kafka_dlt-exception-message": f"PostgreSQL cannot store the row: {reason}; "
-            "the value of this letter is the row as JSON, not the record",
-        }
-        value = base64.b64encode(json.dumps(document, default=str).encode()).decode()
-        letters.append(json.dumps({"value": value, "headers": headers}))
-    place = refused.schema.get_field_index("letter")
-    kind = refused.schema.field(place).type
-    return refused.set_column(place, "letter", pa.array(letters, kind))
+    named = zip(map(Place._make, places), reasons.values(), strict=True)
+    return rows.filter(keep), dict(named)
 
 
 class _Receipts:
     """What a task has staged so far, by source partition."""
 
     def __init__(self) -> None:
-        self.refused = False
         self._sums: dict[tuple[str, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self._refused: dict[Place, str] = {}
+
+    def refuse(self, reasons: Mapping[Place, str]) -> None:
+        for place, reason in reasons.items():
+            if len(self._refused) <= REFUSED_MAX:
+                self._refused.setdefault(place, reason)
+                self._sums[place.topic_id, place.partition]  # a receipt of its own
 
     def add(self, kind: str, batch: pa.RecordBatch) -> None:
         topic_id, partition, *_ = PROVENANCE_COLUMNS
@@ -243,6 +228,10 @@ class _Receipts:
 
     def batch(self, attempt: int) -> pa.RecordBatch:
         columns = ("rows", "rows_hash", "dead", "dead_hash")
+        refused: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+        for place, reason in self._refused.items():
+            source = (place.topic_id, place.partition)
+            refused[source].append({"offset": place.offset, "reason": reason})
         return pa.RecordBatch.from_pylist(
             [
                 {
@@ -250,7 +239,7 @@ class _Receipts:
                     "topic_id": topic_id,
                     "partition": partition,
                     **{column: _signed(sums[column]) for column in columns},
-                    "refused": self.refused,
+                    "refused": refused[topic_id, partition],
                 }
                 for (topic_id, partition), sums in self._sums.items()
             ],
@@ -260,7 +249,10 @@ class _Receipts:
                     ("topic_id", pa.string()),
                     ("partition", pa.int32()),
                     *((column, pa.int64()) for column in columns),
-                    ("refused", pa.bool_()),
+                    (
+                        "refused",
+                        pa.list_(pa.struct([("offset", pa.int64()), ("reason", pa.string())])),
+                    ),
                 ]
             ),
         )

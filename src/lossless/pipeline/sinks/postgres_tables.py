@@ -28,6 +28,7 @@ LETTER_TABLE: Mapping[str, str] = {
     "pipeline": "text",
     **dict(zip(LETTER_COLUMNS, ("bytea", "bytea", "jsonb", "jsonb"), strict=True)),
 }
+EVERYTHING = sql.SQL("true")
 # A straggling attempt holds its staging table a little longer: the next sweep will get it.
 SWEEP_LOCK_TIMEOUT = "100ms"
 
@@ -210,32 +211,27 @@ class StagingTables:
         )
         return rows, dead
 
-    def insert(self, connection: Connection[Any], attempts: Sequence[int]) -> tuple[int, int]:
-        """Copies what these attempts staged to where readers look; how many of each."""
+    def insert_rows(
+        self,
+        connection: Connection[Any],
+        attempts: Sequence[int],
+        only: sql.Composable = EVERYTHING,
+    ) -> int:
+        """Copies the rows that these attempts staged to where readers look; gives their number."""
         own = {column.name: _value(column.name, column.converted) for column in self.own_columns}
         source = {name: sql.Identifier(name) for name in PROVENANCE_COLUMNS}
         rows_of: dict[str, sql.Composable] = {**own, **source}
         if self.hashes_contents:
             kinds = {column.name: column.stored_as for column in self.own_columns}
             rows_of[CONTENT_HASH] = content_hash(kinds, own)
+        which = sql.SQL("{} AND {}").format(staged_by(attempts), only)
+        return _insert(connection, self.table.identifier, rows_of, self.rows, which)
+
+    def insert_letters(self, connection: Connection[Any], attempts: Sequence[int]) -> int:
+        """Copies the dead letters that these attempts staged; gives their number."""
         letters_of = {name: sql.Identifier(name) for name in LETTER_TABLE}
-        inserted: Sequence[tuple[sql.Identifier, sql.Identifier, Mapping[str, sql.Composable]]] = (
-            (self.rows, self.table.identifier, rows_of),
-            (self.dead, self.table.dead_letters, letters_of),
-        )
-        rows, dead = (
-            connection.execute(
-                sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} WHERE {}").format(
-                    target,
-                    _list(map(sql.Identifier, values)),
-                    _list(values.values()),
-                    staging,
-                    staged_by(attempts),
-                )
-            ).rowcount
-            for staging, target, values in inserted
-        )
-        return rows, dead
+        target = self.table.dead_letters
+        return _insert(connection, target, letters_of, self.dead, staged_by(attempts))
 
     def count(self, connection: Connection[Any], attempts: Sequence[int]) -> tuple[int, int]:
         """How much of what these attempts staged is there."""
@@ -246,6 +242,20 @@ class StagingTables:
         row = connection.execute(query).fetchone()
         assert row is not None
         return row[0], row[1]
+
+
+def _insert(
+    connection: Connection[Any],
+    target: sql.Identifier,
+    values: Mapping[str, sql.Composable],
+    staging: sql.Identifier,
+    which: sql.Composable,
+) -> int:
+    return connection.execute(
+        sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} WHERE {}").format(
+            target, _list(map(sql.Identifier, values)), _list(values.values()), staging, which
+        )
+    ).rowcount
 
 
 def staged_by(attempts: Sequence[int], alias: str | None = None) -> sql.Composed:

@@ -30,6 +30,8 @@ PROVENANCE_COLUMNS: Mapping[str, str] = {
     f"{PROVENANCE}_offset": "bigint",
     f"{PROVENANCE}_timestamp": "timestamp with time zone",
 }
+# Of these, the ones that name the record.
+PLACE_COLUMNS = tuple(PROVENANCE_COLUMNS)[:3]
 SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 
 _JSON = (T.ArrayType, T.MapType, T.StructType, T.VariantType)

@@ -1,8 +1,7 @@
-"""Values that PostgreSQL cannot store, and how they are shown to people."""
+"""Values that PostgreSQL cannot store."""
 
 from __future__ import annotations
 
-import datetime
 import re
 
 import pyarrow as pa
@@ -10,11 +9,7 @@ import pyarrow.compute as pc
 
 from lossless.pipeline.sinks.postgres_types import Kind, StagedColumn
 
-_EPOCH = datetime.datetime(1970, 1, 1)
 _DAY_US = 86_400_000_000
-# The calendar repeats every 400 years.
-_CYCLE_US = 146_097 * _DAY_US
-_YEAR_1_US, _YEAR_10000_US = -719_162 * _DAY_US, 2_932_897 * _DAY_US
 _POSTGRES_MIN_US = -2_440_588 * _DAY_US  # 4714-11-24 BC, the first day of the Julian calendar
 # A NUL as to_json spells it, and not a backslash followed by "u0000".
 _JSON_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
@@ -59,43 +54,6 @@ def without_nul(document: str) -> str:
     return _JSON_NUL.sub(r"\1\\ufffd", document) if "\\u0000" in document else document
 
 
-def printable(values: pa.Array) -> list[object]:
-    """Values for a JSON document that people read, whatever they hold."""
-    if pa.types.is_temporal(values.type):
-        return list(_time_text(values).cast(pa.string()).to_pylist())
-    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-        return [v if v is None else v.decode(errors="backslashreplace") for v in _raw(values)]
-    if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
-        return [v if v is None else f"\\x{v.hex()}" for v in values.to_pylist()]
-    return list(values.to_pylist())
-
-
-def _time_text(values: pa.Array) -> pa.Array:
-    """Dates and timestamps as they are, or as text if years have more or less than four digits.
-
-    Producers that put microseconds where Kafka wants milliseconds give the year 55000.
-    """
-    if pa.types.is_timestamp(values.type) and values.type.tz is not None:
-        # The instant in UTC, without saying so.
-        values = values.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).cast(pa.timestamp("us"))
-    micros = _micros(values)
-    if not _any(_outside(micros, _YEAR_1_US, _YEAR_10000_US)):
-        return values
-    date_only = pa.types.is_date(values.type)
-    texts = [None if us is None else _any_year(us, date_only) for us in micros.to_pylist()]
-    return pa.array(texts, pa.string())
-
-
-def _any_year(micros: int, date_only: bool) -> str:
-    cycles, rest = divmod(micros, _CYCLE_US)
-    moment = _EPOCH + datetime.timedelta(microseconds=rest)
-    year = moment.year + 400 * cycles
-    text = f"{year if year > 0 else 1 - year:04d}-{moment:%m-%d}"
-    if not date_only:
-        text += f" {moment:%H:%M:%S.%f}"
-    return text if year > 0 else f"{text} BC"
-
-
 def text_or_none(value: bytes | None) -> str | None:
     try:
         return None if value is None else value.decode()
@@ -119,10 +77,6 @@ def _micros(values: pa.Array) -> pa.Array:
     if pa.types.is_date(values.type):
         return pc.multiply(values.cast(pa.int32()).cast(pa.int64()), _DAY_US)
     return values.cast(pa.int64())
-
-
-def _outside(micros: pa.Array, start: int, end: int) -> pa.Array:
-    return pc.or_(pc.less(micros, start), pc.greater_equal(micros, end))
 
 
 def _any(mask: pa.Array) -> bool:
