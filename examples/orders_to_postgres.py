@@ -56,4 +56,5 @@ if __name__ == "__main__":
             # A cluster that is new each time has nothing to do with what earlier ones stored.
             main(sys.argv[1], kafka.bootstrap_servers, group=f"billing-{kafka.bootstrap_servers}")
     else:
-        sys.exit(__doc__)
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)

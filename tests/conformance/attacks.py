@@ -19,7 +19,7 @@ from lossless.wire.encoding import varint
 from one_request import TIMEOUT_S, error_of, written
 
 CLOSED, ANSWERED, CREATED = "connection closed", "answered", "created"
-STOPPED = "nobody is answered for 97 s"  # measured once, by hand
+STOPPED = "no request is answered for 97 s"  # measured once, by hand
 _INVALID = ("INVALID_RECORD", "INVALID_RECORD")
 METADATA, ALTER_CONFIGS, GROUP_HEARTBEAT = 3, 33, 68
 _ONE_RECORD = batch("v")[61:]
