@@ -102,7 +102,10 @@ def _unreachable(settings: Mapping[str, str], complaints: list[KafkaError]) -> U
     # "Timed out" and "all brokers down" follow from the first cause, which says more.
     vague = {KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT}
     telling = [error for error in complaints if error.code() not in vague]
-    reason = (telling or complaints)[0].str()
+    if telling or complaints[0].code() != KafkaError._ALL_BROKERS_DOWN:
+        reason = (telling or complaints)[0].str()
+    else:  # librdkafka's text only counts brokers
+        reason = "brokers close connections without an answer"
     return Unavailable(
         f"Kafka at {settings.get('bootstrap.servers', '(no address)')} cannot be reached: {reason}",
         hint="is it running, and do security.protocol and the credentials fit the listener?",
