@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -13,6 +14,7 @@ from consumed import Kafka, eventually, number
 from lossless.client.consuming import Consumer
 from lossless.client.consuming.settings import read_settings
 from lossless.client.errors import HandlerFailed
+from lossless.client.retrying import RetryTopics
 from lossless.errors import BadInput
 
 
@@ -221,6 +223,46 @@ def test_contradictions_are_refused_at_once(
         kafka.consumer(settings=settings, **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"topics": None}, "not the name of a topic"),
+        ({"topics": ["orders", 5]}, "not the name of a topic"),
+        ({"workers": "4"}, "workers='4': not an integer"),
+        ({"workers": 2.5}, "workers=2.5: not an integer"),
+        ({"buffered_max": None}, "buffered_max=None: not an integer"),
+        ({"buffered_bytes_max": "64 MB"}, "buffered_bytes_max='64 MB': not an integer"),
+        ({"commit_every_records": 2.5}, "commit_every_records=2.5: not an integer"),
+        ({"commit_every_s": None}, "commit_every_s=None: not a time"),
+        ({"drain_timeout_s": float("inf")}, "drain_timeout_s=inf: not a time"),
+        ({"connect_timeout_s": "x"}, "connect_timeout_s='x': not a time"),
+        ({"on_assigned": 5}, "on_assigned=5: not a function"),
+        ({"retry": "dead-letters"}, "retry='dead-letters' cannot be used as one"),
+        ({"retry": RetryTopics}, "retry=<class .* cannot be used as one"),
+        ({"store": "store.db"}, "store='store.db' cannot be used as one"),
+        ({"producer": 5}, "producer=5 cannot be used as one"),
+    ],
+)
+def test_what_is_not_of_its_kind_is_refused_by_name(
+    kafka: Kafka, options: dict[str, object], says: str
+) -> None:
+    with pytest.raises(BadInput, match=says):
+        kafka.consumer(**options)
+
+
+@pytest.mark.parametrize("settings", [None, "localhost:9092", {}, {"bootstrap.servers": ""}])
+def test_a_consumer_without_a_cluster_is_refused_with_an_example(settings: Any) -> None:
+    with pytest.raises(BadInput, match=r"as a mapping|needs bootstrap\.servers") as refused:
+        Consumer("orders", settings, group="billing")
+    assert '{"bootstrap.servers": "localhost:9092"}' in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("records_max", [0, 2.5, "10"])
+def test_batches_of_no_number_of_records_are_refused(kafka: Kafka, records_max: Any) -> None:
+    with kafka.consumer() as consumer, pytest.raises(BadInput, match="records"):
+        consumer.batches(records_max)
+
+
 def test_settings_without_an_effect_are_named_at_once(
     kafka: Kafka, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -236,8 +278,9 @@ def test_checksums_are_checked() -> None:
 
 def test_closing_takes_no_negative_time(kafka: Kafka) -> None:
     consumer = kafka.consumer()
-    with pytest.raises(BadInput, match="not a time to wait"):
-        consumer.close(-1)
+    for seconds in (-1, float("nan"), float("inf"), "5"):
+        with pytest.raises(BadInput, match="not a time to wait"):
+            consumer.close(seconds)  # type: ignore[arg-type]
     consumer.close()
 
 

@@ -23,7 +23,7 @@ def test_a_spool_without_room_for_any_record_is_refused(tmp_path: Path, bytes_ma
 
 
 @pytest.mark.parametrize("name", ["pause_max_s", "buffer_wait_s"])
-@pytest.mark.parametrize("seconds", [-1, float("nan"), "2", True])
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), "2", True])
 def test_a_time_below_zero_is_refused(name: str, seconds: Any) -> None:
     with pytest.raises(BadInput, match=rf"{name} = .* is no time to wait"):
         Producer(NOBODY, audit=False, **{name: seconds})
@@ -42,6 +42,8 @@ def test_calls_that_wait_refuse_a_time_below_zero() -> None:
     with Producer(NOBODY, audit=False) as producer:
         delivery = producer.send("orders", b"v", on_delivery=lambda _: None)
         for call in (producer.flush, producer.close, delivery.result):
+            with pytest.raises(BadInput, match="timeout_s = inf is no time to wait"):
+                call(float("inf"))
             with pytest.raises(BadInput, match="timeout_s = -1 is no time to wait"):
                 call(-1)  # type: ignore[operator]
         producer.close(0)

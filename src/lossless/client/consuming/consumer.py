@@ -28,6 +28,12 @@ from typing import Any, Self
 from confluent_kafka import Message, TopicPartition
 
 from lossless.client.consuming.assignment import Assignment
+from lossless.client.consuming.checking import (
+    check_arguments,
+    check_functions,
+    check_numbers,
+    check_times,
+)
 from lossless.client.consuming.chunks import Chunks, forked
 from lossless.client.consuming.deserializing import Deserializer, Deserializing
 from lossless.client.consuming.failures import DeadLetterHook, Failures, outage_delay_s
@@ -126,6 +132,9 @@ class Consumer:
         `buffered_max` and `buffered_bytes_max` bound the records that are read and not finished,
         by number and by the size of their values; the bytes include librdkafka's queue.
         """
+        check_arguments(topics, settings, retry=retry, store=store, producer=producer)
+        check_functions(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
+        check_functions(on_dead_letter=on_dead_letter)
         named = topics_of(topics)
         retry_topics = [
             each for topic in named for each in (retry.retry_topics(topic) if retry else ())
@@ -156,13 +165,6 @@ class Consumer:
             raise BadInput(
                 'keep_key_order with order="none": records of a key run beside each other anyway',
                 hint='choose order="key" or "partition"',
-            )
-        if getattr(producer, "parks", False):
-            raise BadInput(
-                "a producer that parks: a record that failed is finished when its copy is "
-                "acknowledged, and a copy on disk is not, for as long as the brokers are "
-                "unreachable",
-                hint="leave `producer` out, or give one without Park: the record is tried again",
             )
         self._deserializing = (
             Deserializing(deserialize_key, deserialize_value)
@@ -225,6 +227,7 @@ class Consumer:
     def batches(self, records_max: int = BATCH_RECORDS) -> Iterator[list[Message]]:
         """As many as are there, up to `records_max`, and at least one; finished all at once, when
         the next batch is asked for."""
+        check_numbers(records_max=records_max)
         if records_max < 1:
             raise BadInput(f"batches of {records_max} records")
         chunks = self._chunks(min(records_max, CHUNK_RECORDS * 20), "a loop")
@@ -436,10 +439,8 @@ class Consumer:
 
         Called by the thread of a loop, it does not wait for that loop's record: it is not finished.
         """
-        if timeout_s is not None and not timeout_s >= 0:
-            raise BadInput(
-                f"close({timeout_s}): not a time to wait", hint="give seconds, 0 or more, or None"
-            )
+        if timeout_s is not None:
+            check_times(timeout_s=timeout_s)
         if os.getpid() != self._process:
             return  # it is the parent's, which closes it
         with self._lock:

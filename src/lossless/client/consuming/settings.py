@@ -17,6 +17,7 @@ from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaException, TopicPartition
 
 from lossless.client.connecting import Connections, check_files
+from lossless.client.consuming.checking import check_numbers, check_times
 from lossless.client.consuming.interfaces import Hook
 from lossless.contract import Contract
 from lossless.contract.librdkafka import librdkafka_settings, without_effect
@@ -234,6 +235,7 @@ def _bound_bytes(translated: dict[str, Any], buffered_bytes_max: int) -> int:
     One read takes at most all of librdkafka's queue, which librdkafka fills again meanwhile. So the
     queue counts twice. Unless given, it is a quarter of the whole.
     """
+    check_numbers(buffered_bytes_max=buffered_bytes_max)
     if buffered_bytes_max < BUFFERED_BYTES_MIN:
         raise BadInput(
             f"buffered_bytes_max={buffered_bytes_max}: at least {BUFFERED_BYTES_MIN} is needed"
@@ -257,6 +259,12 @@ def check_options(options: ConsumerOptions) -> ConsumerOptions:
     _choice("no_offset", options.no_offset, get_args(NoOffset))
     _choice("out_of_range", options.out_of_range, get_args(OutOfRange))
     _choice("truncated", options.truncated, get_args(Truncated))
+    check_numbers(workers=options.workers, buffered_max=options.buffered_max)
+    if options.commit_every_records is not None:
+        check_numbers(commit_every_records=options.commit_every_records)
+    check_times(commit_every_s=options.commit_every_s, drain_timeout_s=options.drain_timeout_s)
+    if options.connect_timeout_s is not None:
+        check_times(connect_timeout_s=options.connect_timeout_s)
     for name in ("workers", "buffered_max"):
         if getattr(options, name) < 1:
             raise BadInput(f"{name}={getattr(options, name)}: at least 1 is needed")
@@ -266,7 +274,7 @@ def check_options(options: ConsumerOptions) -> ConsumerOptions:
         raise BadInput("commit_every_s must be above 0, and drain_timeout_s not below it")
     if options.connect_timeout_s is not None and not options.connect_timeout_s > 0:
         raise BadInput(
-            f"connect_timeout_s = {options.connect_timeout_s!r} is not a time to wait",
+            f"connect_timeout_s={options.connect_timeout_s!r}: not a time to wait",
             hint="give a number of seconds above 0, or None to wait without end",
         )
     if options.stores and (options.workers > 1 or options.worker_kind != "thread"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping
 
 from lossless.client.errors import Refused, SerializationFailed
@@ -88,7 +89,8 @@ def check_time(where: str, name: str, seconds: object) -> None:
     """Raises BadInput unless it is a time to wait: None, or a number from zero on."""
     if seconds is None:
         return
-    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds >= 0:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if is_number and 0 <= seconds <= threading.TIMEOUT_MAX:  # type: ignore[operator]
         return
     raise BadInput(
         f"{where}: {name} = {seconds!r} is no time to wait",
