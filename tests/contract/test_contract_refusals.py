@@ -228,6 +228,12 @@ REFUSALS = [
         "JSON Schema",
     ),
     (
+        pipeline(f'schema = "{"a:BIGINT," * 50}b:DATE"').replace('"raw"', '"json"'),
+        4,
+        "[pipelines.orders] schema names a file that does not exist",
+        "DDL has a space before each type",
+    ),
+    (
         pipeline('schema = "gone.json"').replace('"raw"', '"json"'),
         4,
         "schema names a file that does not exist",

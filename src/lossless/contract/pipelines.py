@@ -175,11 +175,16 @@ def _read_schema(section: Section) -> str | Path | None:
         return text
     folder = section.document.file.parent
     file = folder / text
-    if not file.is_file():
+    try:
+        exists = file.is_file()
+    except OSError:  # a name that is too long for a file
+        exists = False
+    if not exists:
         raise section.error(
             "schema",
             "names a file that does not exist",
-            hint=f"the path is relative to the contract, in {folder}",
+            hint=f"the path is relative to the contract, in {folder}; "
+            "DDL has a space before each type",
         )
     return file
 
