@@ -114,6 +114,7 @@ def test_ports_that_are_asked_for_follow_each_other_and_stay(folder: Path) -> No
         taken = lossless(folder, "up", "--detach", *data, "--port", str(port))
         assert taken.returncode == 4
         assert f"port {port + 1} of broker 2 is taken" in taken.stderr
+        assert "choose other ports with --port" in taken.stderr
     up = lossless(folder, "up", "--detach", *data, "--port", str(port))
     assert up.stdout == f"bootstrap.servers=127.0.0.1:{port},127.0.0.1:{port + 1}\n", up.stderr
     assert lossless(folder, "down").returncode == 0
@@ -270,6 +271,11 @@ def test_an_interrupted_start_leaves_nothing(
         (["status"], 4, "no cluster is running here"),
         (["kill", "1"], 4, "no cluster is running here"),
         (["restart", "1", "--data", "nowhere"], 4, "no cluster is running here (nowhere)"),
+        (
+            ["kill", "1", "--data", "no where"],
+            4,
+            "lossless up --detach --data 'no where' starts one",
+        ),
         (["kill", "one"], 2, "not a valid integer"),
         (["up", "--brokers", "0"], 2, "between 1 and 16"),
         (["up", "--brokers", "1", "--rack", "a,b"], 2, "2 racks for 1 brokers"),

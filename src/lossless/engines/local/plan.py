@@ -247,7 +247,8 @@ def check_ports_free(node: Node) -> None:
         if port is not None and not _is_free(port):
             raise Unavailable(
                 f"port {port} of {node.name} is taken by another process",
-                hint="stop that process; the port cannot change, because clients know it",
+                hint="stop that process; or, for a new cluster, choose other ports with --port "
+                "(a cluster that was started before keeps its ports)",
             )
 
 
