@@ -21,6 +21,12 @@ def hopeless(policy: GivingUp) -> Producer:
     return Producer(NOBODY, giving_up=policy, audit=False)
 
 
+@pytest.mark.parametrize("policy", ["park", Drop])
+def test_what_is_not_a_decision_is_refused(policy: GivingUp) -> None:
+    with pytest.raises(BadInput, match="is not a decision about records that are given up"):
+        hopeless(policy)
+
+
 def test_raise_fails_the_delivery_and_close_says_so() -> None:
     producer = hopeless(Raise())
     producer.send("orders", b"v")

@@ -28,6 +28,11 @@ logger = logging.getLogger("lossless.client.producer")
 
 
 def check_policy(settings: ProducerSettings, policy: GivingUp) -> None:
+    if not isinstance(policy, GivingUp):
+        raise BadInput(
+            f"giving_up={policy!r:.60} is not a decision about records that are given up",
+            hint='for instance giving_up=Park("spool")',
+        )
     if settings.transactional_id is not None and not isinstance(policy, Raise):
         raise BadInput(
             f"a producer with a transactional.id cannot give records up by {type(policy).__name__}:"
