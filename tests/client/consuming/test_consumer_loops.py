@@ -374,3 +374,13 @@ def _run(program: str) -> str:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     return ended.stdout
+
+
+def test_a_loop_in_a_hook_is_refused_instead_of_waiting_for_itself(kafka: Kafka) -> None:
+    kafka.make_topic()
+    kafka.fill(1)
+    with (
+        kafka.consumer(on_assigned=lambda _: next(iter(consumer))) as consumer,
+        pytest.raises(BadInput, match="called in a hook"),
+    ):
+        next(iter(consumer))

@@ -395,6 +395,8 @@ class Consumer:
             if self._closed:
                 raise BadInput("the consumer is closed", hint="make a new one")
             self._refuse_in_child()
+            if self._poller is not None:
+                self._poller.refuse_in_hook()
             if self._work is None:
                 work = make()
                 if self._stopped_early:

@@ -125,16 +125,19 @@ class Poller:
 
     def call(self, function: Callable[[], Any]) -> Future[Any]:
         """Runs it in the poll thread, between two reads."""
-        if threading.current_thread() is self._thread:
-            raise BadInput(
-                "called in a hook, for whose end the call would wait",
-                hint="call it in the loop, or in a handler",
-            )
+        self.refuse_in_hook()
         future: Future[Any] = Future()
         self._calls.put((function, future))
         if not self._thread.is_alive():
             self._serve_calls()
         return future
+
+    def refuse_in_hook(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise BadInput(
+                "called in a hook, for whose end the call would wait",
+                hint="call it in the loop, or in a handler",
+            )
 
     def group_metadata(self) -> object | None:
         """The group's metadata as of the last read, or None while this consumer is not a member.
