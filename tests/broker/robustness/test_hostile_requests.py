@@ -548,6 +548,40 @@ CASES: dict[str, Case] = {
         {"topics": [], "response_partition_limit": MAX32},
         {0},
     ),
+    # Quotas
+    "quotas by a filter of an unknown kind": (
+        48,
+        None,
+        {"components": [{"entity_type": BIG, "match_type": 99, "match": None}]},
+        {42},
+    ),
+    "quotas of an entity that is not one": (
+        49,
+        None,
+        {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "moon", "entity_name": BIG}],
+                    "ops": [{"key": "producer_byte_rate", "value": float("nan")}],
+                }
+            ]
+        },
+        {42},
+    ),
+    "the same client twice with quotas that are not numbers": (
+        49,
+        None,
+        {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "client-id", "entity_name": "hostile"}],
+                    "ops": [{"key": "producer_byte_rate", "value": value}],
+                }
+                for value in (float("nan"), float("-inf"))
+            ]
+        },
+        {42},
+    ),
     # What is spoken
     "versions for a client of no name": (
         18,
