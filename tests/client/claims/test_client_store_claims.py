@@ -152,7 +152,7 @@ def test_rows_and_offsets_in_one_transaction_are_there_once_when_the_database_co
         until(lambda: len(database.rows()) == 100, "stored")
         with _down(database_server, database, database_server.kill):
             sending.send_numbers(topic, range(100, 300))
-            until(lambda: first.consumer.metrics.received >= 300, "read, and not stored")
+            until(lambda: first.consumer.metrics.received > 100, "some are read, and not stored")
         until(lambda: len(database.rows()) == 300, "stored")
         with _down(database_server, database, database_server.stop):
             second = stack.enter_context(

@@ -225,7 +225,7 @@ def test_records_deleted_by_retention_are_explained_once_read_and_lost_before(
     report = audited(topic, sink)
     assert report.findings == []
     assert (report.total.logged, report.total.stored, report.total.filtered) == (30, 19, 1)
-    assert "15 records are below the log start (15)" in report.notes[0]
+    assert any("15 records are below the log start (15)" in note for note in report.notes)
     for answer in topic.admin.delete_records([TopicPartition(topic.name, 0, 25)]).values():
         answer.result(30)
     report = audited(topic, sink)
