@@ -26,7 +26,7 @@ STATISTICS_INTERVAL_MS = 5_000
 TRANSACTION_TIMEOUT_MS = 60_000  # librdkafka's default
 # When the coordinator of a group has left the cluster, librdkafka commits offsets in a transaction
 # only after some connection opens or closes (confluentinc/librdkafka#5511): idle ones are closed.
-IDLE_MS_MAX = 30_000
+IDLE_MS_MAX = 10_000
 
 MAX_BLOCK = "max.block.ms"
 
