@@ -139,3 +139,23 @@ def test_a_listener_that_closes_a_tls_handshake_is_recognised_as_plain() -> None
     assert explanation is not None
     assert explanation.hint is not None
     assert explanation.hint.startswith("the listener does not speak TLS")
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_listener_that_answers_with_a_tls_alert_is_not_called_plain() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        connections = Connections(Lines(), {"security.protocol": "SSL"})
+        failed(connections, address, "Disconnected", "SSL_HANDSHAKE")
+        listener.settimeout(30)
+
+        def refuse() -> None:
+            client, _ = listener.accept()
+            with client:
+                client.recv(65_536)
+                client.sendall(bytes.fromhex("15 0303 0002 02 28"))  # fatal: handshake failure
+
+        threading.Thread(target=refuse, daemon=True).start()
+        explanation = connections.explanation()
+    assert explanation is not None
+    assert explanation.hint is None

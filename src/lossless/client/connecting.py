@@ -244,7 +244,10 @@ def _speaks_tls(address: str) -> bool | None:
     context.verify_mode = ssl.CERT_NONE
     try:
         _shake_hands(address, context)
-    except (ssl.SSLError, ConnectionResetError, BrokenPipeError):
+    except ssl.SSLError as error:
+        # An alert is an answer in TLS: the listener wants a client's certificate, for example.
+        return "ALERT" in (error.reason or "")
+    except (ConnectionResetError, BrokenPipeError):
         return False
     except (OSError, ValueError):
         return None
