@@ -274,12 +274,12 @@ def test_an_interrupted_start_leaves_nothing(
         (
             ["kill", "1", "--data", "no where"],
             4,
-            "lossless up --detach --data 'no where' starts one",
+            "start one: lossless up --detach --data 'no where'",
         ),
         (["kill", "one"], 2, "not a valid integer"),
         (["up", "--brokers", "0"], 2, "between 1 and 16"),
         (["up", "--brokers", "1", "--rack", "a,b"], 2, "2 racks for 1 brokers"),
-        (["up", "--rack", "a,,b"], 2, "a rack without a name"),
+        (["up", "--rack", "a,,b"], 2, "contains an empty rack name"),
         (["up", "--port", "65534"], 2, "3 brokers from port 65534 on: ports are from 1 to 65535"),
         (["up", "--host", "here:9092"], 2, "'here:9092' is no name of a machine"),
         (["up", "--host", "0.0.0.0"], 2, "none that others can call"),
@@ -287,7 +287,7 @@ def test_an_interrupted_start_leaves_nothing(
         (["up", "--config", "listeners=x"], 2, "listeners cannot be configured"),
         (["cut", "1"], 2, "does not name two brokers"),
         (["isolate", "1"], 4, "no cluster is running here"),
-        (["up", "--kafka", "127.0.0.1:9092"], 2, "is running already"),
+        (["up", "--kafka", "127.0.0.1:9092"], 2, "choose embedded or apache"),
         (["up", "--contract", "nowhere.toml"], 2, "no contract at nowhere.toml"),
     ],
 )

@@ -84,7 +84,7 @@ def test_it_writes_to_a_folder_or_a_name_of_its_own(folder: Path) -> None:
 @pytest.mark.parametrize("place", [".", "shop", "my shop/prod.toml", "prod.toml"])
 def test_the_next_steps_work_as_they_are_printed(folder: Path, place: str) -> None:
     """Each is run as printed, by a shell, with a stand-in for the command."""
-    steps = init(place).partition("next, after a look at the file:\n")[2].splitlines()
+    steps = init(place).partition("Review the file, then run:\n")[2].splitlines()
     (folder / "bin").mkdir()
     (folder / "bin" / "lossless").write_text(f"#!{sys.executable}\n{STAND_IN}")
     (folder / "bin" / "lossless").chmod(0o755)
@@ -115,7 +115,7 @@ print(sys.argv[1], find_contract(Path(named) if named else None).resolve())
 
 def test_it_does_not_overwrite_unless_forced(folder: Path) -> None:
     (folder / "lossless.toml").write_text("mine")
-    with pytest.raises(BadInput, match=r"lossless.toml is there already") as caught:
+    with pytest.raises(BadInput, match=r"lossless.toml already exists") as caught:
         init()
     assert caught.value.exit_code == 2
     assert "--force" in str(caught.value)
@@ -129,7 +129,7 @@ def test_it_does_not_overwrite_unless_forced(folder: Path) -> None:
 def test_a_schema_of_the_same_name_is_not_overwritten_either(folder: Path) -> None:
     (folder / "schemas").mkdir()
     (folder / "schemas" / "orders.json").write_text("mine")
-    with pytest.raises(BadInput, match=r"schemas/orders.json is there already"):
+    with pytest.raises(BadInput, match=r"schemas/orders.json already exists"):
         init()
     assert not (folder / "lossless.toml").exists()
 
@@ -148,6 +148,6 @@ def test_the_command_ends_with_2_and_no_traceback_when_it_refuses(folder: Path) 
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "error: lossless.toml is there already\n"
-        "--force replaces; or name another folder: lossless init PATH\n"
+        "error: lossless.toml already exists\n"
+        "overwrite with --force, or choose another folder: lossless init PATH\n"
     )

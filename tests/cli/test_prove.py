@@ -147,7 +147,7 @@ def test_a_scenario_that_prints_something_else_is_told_and_can_be_rewritten(tmp_
     file.write_text(right.replace("INVALID: lost", "UNREFUTED"))
     result = _run("prove", str(file))
     assert result.exit_code == 1
-    assert "not as written down: isolated_leader" in result.stderr
+    assert "output differs from the file: isolated_leader" in result.stderr
     assert _run("prove", "--rewrite", str(file)).exit_code == 0
     assert file.read_text() == right
 
@@ -173,7 +173,7 @@ def test_a_scenario_that_prints_something_else_is_told_and_can_be_rewritten(tmp_
         (["--look-for", "trouble"], "nothing is called 'trouble'"),
         (["no-such-file.txt"], "no-such-file.txt: No such file or directory"),
         (["--seeds", "0"], "0 is not in the range"),
-        (["--seed", "3", "--seeds", "9"], "--seed runs one schedule, --seeds many"),
+        (["--seed", "3", "--seeds", "9"], "--seed and --seeds exclude each other"),
         (["--set", "idempotent=true", "--acks", "1"], "idempotent=true needs acks=all, not acks=1"),
         (
             ["--set", "idempotent=true", "--in-flight", "6"],
@@ -190,9 +190,9 @@ def test_a_scenario_that_prints_something_else_is_told_and_can_be_rewritten(tmp_
             ["--faults", "consumer-crash", "--set", "consumers=0"],
             "faults=consumer-crash has nothing to strike with consumers=0",
         ),
-        (["--rewrite"], "--rewrite is for scenarios: name their files"),
-        (["a.txt", "--acks", "1"], "--acks has no meaning for scenarios: their files say it"),
-        (["--html", "nowhere/run.html"], "--html nowhere/run.html: there is no folder nowhere"),
+        (["--rewrite"], "--rewrite needs scenarios name their files"),
+        (["a.txt", "--acks", "1"], "--acks does not apply to scenarios; edit their files"),
+        (["--html", "nowhere/run.html"], "--html nowhere/run.html: folder nowhere does not exist"),
     ],
 )
 def test_what_cannot_be_used_is_told_in_a_line_with_exit_code_2(

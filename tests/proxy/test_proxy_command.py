@@ -1,4 +1,4 @@
-"""`lossless proxy`, as a user types it: faults by line, and by option."""
+"""`lossless proxy` with faults on standard input and in --fault."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from embedded_brokers import Embedded
 from kafka_clients import Sending, stored
 
-from lossless.cli.proxy import understood
+from lossless.cli.proxy import parse_fault
 from lossless.errors import BadInput
 
 PROXY = [sys.executable, "-m", "lossless", "proxy"]
@@ -93,13 +93,13 @@ def test_a_line_that_says_nothing_is_answered_and_changes_nothing(
         proxy.process.send_signal(signal.SIGTERM)
         _, complaints = proxy.process.communicate(timeout=20)
         assert proxy.process.returncode == 0
-        assert "'dely 100': no fault begins so" in complaints
+        assert "'dely 100' is not a fault" in complaints
         assert "has not heard of broker 9" in complaints
         assert "requests or answers, not 'upwards'" in complaints
         assert "Traceback" not in complaints
 
 
-def test_a_fault_by_option_holds_from_the_beginning_and_a_closed_input_ends_nothing(
+def test_a_fault_option_applies_from_the_start_and_a_closed_input_does_not_stop_the_proxy(
     embedded: Embedded, topic: str, tmp_path: Path
 ) -> None:
     with running(tmp_path, embedded.bootstrap_servers, "delay 20 client=slow") as proxy:
@@ -116,20 +116,20 @@ def test_a_fault_by_option_holds_from_the_beginning_and_a_closed_input_ends_noth
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "no fault begins so"),
+        ("", "'' is not a fault"),
         ("delay", "write delay MS [JITTER_MS] [broker=N] [client=ID]"),
-        ("delay soon", "'soon' is no number"),
-        ("delay nan", "'nan' is no number"),
-        ("throttle 1 2", "too little or too much"),
-        ("cut broker=one", "'one' is no whole number"),
+        ("delay soon", "'soon' is not a number"),
+        ("delay nan", "'nan' is not a number"),
+        ("throttle 1 2", "too few or too many arguments"),
+        ("cut broker=one", "'one' is not an integer"),
         ("drop Prodce", "Kafka has no API 'Prodce'"),
-        ("drop Produce first", "'first' is no whole number"),
-        ("counters client=me", "not of a client"),
+        ("drop Produce first", "'first' is not an integer"),
+        ("counters client=me", "not per client"),
     ],
 )
-def test_what_a_line_lacks_is_said(line: str, message: str) -> None:
+def test_an_invalid_line_is_refused_with_the_accepted_syntax(line: str, message: str) -> None:
     with pytest.raises(BadInput) as raised:
-        understood(line)
+        parse_fault(line)
     assert message in str(raised.value)
 
 

@@ -1,4 +1,4 @@
-"""`lossless audit`: topics against tables, by counts and hashes, down to the record."""
+"""`lossless audit`: compares topics with tables, by counts and hashes, down to single records."""
 
 from __future__ import annotations
 
@@ -32,18 +32,20 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 @click.command()
 @click.argument("pipelines", nargs=-1, metavar="[PIPELINE]...")
-@click.option("--bucket", metavar="10s|1m|1h", help="Width of a time bucket; chosen if not given.")
+@click.option(
+    "--bucket", metavar="10s|1m|1h", help="Width of a time bucket [default: chosen automatically]."
+)
 @click.option(
     "--acknowledged",
     "acknowledged_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Verifiable producer events (JSON lines): what was acknowledged, record by record.",
+    help="Acknowledged records, as the events of Kafka's VerifiableProducer (JSON lines).",
 )
 @click.option(
     "--contents",
     is_flag=True,
-    help="Also compare what every row holds with the hash that it was written with.",
+    help="Also compare each row's contents with the hash stored when it was written.",
 )
 @click.option(
     "--findings",
@@ -51,7 +53,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     type=click.Choice(["some", "all"]),
     default="some",
     show_default=True,
-    help="How many findings the terminal shows; JSON and Parquet always have all.",
+    help="Findings to show in text output; JSON and Parquet always contain all.",
 )
 @options.output_format
 @click.option(
@@ -59,14 +61,14 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     "html_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Also write a report with plots, one self-contained file.",
+    help="Also write a report with plots as one self-contained HTML file.",
 )
 @click.option(
     "--parquet",
     "parquet_folder",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Also write buckets.parquet and findings.parquet.",
+    help="Also write buckets.parquet and findings.parquet into DIR.",
 )
 @options.master
 @options.kafka
@@ -84,7 +86,7 @@ def command(
     kafka: str | None,
     contract_path: Path | None,
 ) -> None:
-    """Show whether every record arrived, once.
+    """Check that every record arrived exactly once.
 
     Compares the log of a pipeline's topics with its table, per time bucket and per partition:
 
@@ -92,14 +94,14 @@ def command(
       acknowledged = logged + lost
       logged = stored + filtered + dead-lettered + in flight + explained
 
-    by counts and by hashes of where records come from (partition, offset, timestamp), so that one
-    record lost and another duplicated do not cancel out. What a row holds is not compared unless
-    you ask for it: --contents finds rows that were changed after they were stored. What does not
-    balance is listed by topic, partition, offset and key. The pipeline may go on running.
+    The comparison uses counts and hashes of each record's origin (partition, offset, timestamp), so
+    a lost record and a duplicated one do not cancel out. It does not read the contents of rows:
+    add --contents to find rows that were changed after they were stored. Each discrepancy is listed
+    with topic, partition, offset and key. The pipeline may keep running during an audit.
 
     \b
-    Exit codes: 0 balanced, 1 not balanced, 3 cannot tell, 4 Kafka or the sink did not answer. Of
-    several pipelines every one is reported, and one that is not balanced decides.
+    Exit codes: 0 balanced, 1 not balanced, 3 undecided, 4 Kafka or the sink is unreachable.
+    Every pipeline is reported; if one of them is not balanced, the exit code is 1.
 
     \b
     Examples
@@ -122,7 +124,7 @@ def command(
         raise BadInput(f"{contract.path} has no pipelines", hint="add a [pipelines.NAME] section")
     chosen = [find_pipeline(contract, name) for name in names]
     check_master(master)
-    if len(chosen) == 1:  # of several, one that cannot be audited does not hide the others
+    if len(chosen) == 1:  # with several, one that cannot be audited must not hide the others
         check_sink(chosen[0], None)
     client_settings = connect(kafka, contract).client_settings
     with stderr.status("starting Spark") as status:
@@ -162,7 +164,7 @@ def command(
 def _audit_each(
     pipelines: Sequence[PipelineContract], audited: Callable[[PipelineContract], AuditReport]
 ) -> tuple[list[AuditReport], dict[str, Exception]]:
-    """Audits every pipeline: one that cannot be audited does not hide what the others show."""
+    """Audits every pipeline. Returns the reports, and the errors by pipeline name."""
     reports, failures = [], {}
     for pipeline in pipelines:
         try:

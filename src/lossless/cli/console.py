@@ -1,16 +1,14 @@
-"""Where commands write: results on stdout, everything else on stderr, colour only on a terminal."""
+"""Output of the commands: results on stdout, the rest on stderr, colour only on a terminal."""
 
 from __future__ import annotations
 
 import io
 import os
 import traceback
-from importlib.metadata import version
 from typing import Any, TextIO
 
 from rich.console import Console
 
-from lossless.contract.redaction import redact_text
 from lossless.errors import LosslessError, Unavailable
 
 stdout = Console(highlight=False, soft_wrap=True)
@@ -29,7 +27,7 @@ class _Output(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            # Whatever is still buffered must not fail again when the interpreter exits.
+            # Data still buffered must not fail again when the interpreter exits.
             with open(os.devnull, "wb") as discarded:
                 os.dup2(discarded.fileno(), self.fileno())
             if isinstance(error, BrokenPipeError):
@@ -39,7 +37,7 @@ class _Output(io.FileIO):
 
 
 def open_output(stream: TextIO) -> TextIO:
-    """The same stream, for a command: see _Output."""
+    """Returns the stream wrapped in _Output, or unchanged if it has no file descriptor."""
     try:
         descriptor = stream.fileno()
     except (AttributeError, io.UnsupportedOperation):
@@ -53,7 +51,7 @@ def open_output(stream: TextIO) -> TextIO:
 
 
 def print_error(message: str) -> None:
-    """The first line says what happened; the others, dimmer, where and what to do."""
+    """Prints an error on stderr: what happened, then, dimmed, where and what to do next."""
     first, _, rest = message.partition("\n")
     stderr.print("[bold red]error:[/] ", end="")
     stderr.print(first, markup=False)
@@ -62,31 +60,36 @@ def print_error(message: str) -> None:
 
 
 def print_failure(pipeline: str, error: BaseException) -> None:
-    """Shows what ended one pipeline of several."""
+    """Prints the error that stopped one of several pipelines."""
     if isinstance(error, LosslessError):
         print_error(f"{pipeline}: {error}")
     else:
-        stderr.print(f"{pipeline} ended with an internal error", markup=False)
+        stderr.print(f"{pipeline} failed with an internal error", markup=False)
         print_internal_error(error)
 
 
 def print_internal_error(error: BaseException) -> None:
-    """Shows the traceback of a defect in Lossless, without secrets, and what to report."""
+    """Prints the traceback of a defect in Lossless, without secrets, and what to report."""
+    # Only here, because these imports would double the time that `lossless --help` takes.
+    from importlib.metadata import version
+
+    from lossless.contract.redaction import redact_text
+
     lines = redact_text("".join(traceback.format_exception(error)).rstrip())
     stderr.print(lines, markup=False, style="dim")
     first_line = redact_text(str(error).partition("\n")[0])
     print_error(
         f"internal error: {type(error).__name__}: {first_line}\n"
-        "This is a defect in Lossless and no statement about your data. Please report the command, "
+        "This is a defect in Lossless. It says nothing about your data. Please report the command, "
         f"the traceback above and the version, {version('lossless')}."
     )
 
 
 def counted(count: int, noun: str) -> str:
-    """A count with its noun: 1 dead letter, 1,001 records."""
+    """Returns a count with its noun: 1 dead letter, 1,001 records."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def print_aside(line: str) -> None:
-    """What a person may want to know, and no script."""
+    """Prints a note for people on stderr, dimmed. No script should depend on it."""
     stderr.print(line, style="dim", markup=False)

@@ -1,4 +1,4 @@
-"""`lossless cut`: the network between two brokers."""
+"""`lossless cut`: cuts the network between two brokers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from lossless.errors import BadInput
 @click.argument("between", metavar="A:B")
 @location_options
 def command(between: str, contract_path: Path | None, data: Path | None) -> None:
-    """Cut the network between two brokers, both ways; `mend` ends it."""
+    """Cut the network between two brokers.
+
+    Neither broker A nor broker B reaches the other. `lossless mend` undoes this.
+    """
     first, colon, second = between.partition(":")
     if not (colon and first.isdecimal() and second.isdecimal()):
-        raise BadInput(f"{between!r} does not name two brokers", hint="lossless cut 1:2")
+        raise BadInput(f"{between!r} does not name two brokers", hint="example: lossless cut 1:2")
     cluster = running_cluster(contract_path, data)
     click.echo(cluster.cut(int(first), int(second)).evidence)

@@ -1,4 +1,4 @@
-"""`lossless down`: the cluster that `lossless up` started, stopped."""
+"""`lossless down`: stops the cluster that `lossless up` started."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from lossless.engines.detached import find_cluster, forget
 @click.command()
 @location_options
 def command(contract_path: Path | None, data: Path | None) -> None:
-    """Stop every broker. Data stays in the folder that `up --data` named; otherwise it goes."""
+    """Stop the local cluster.
+
+    Deletes its data, unless it was started with `lossless up --data`.
+    """
     place = home_of(contract_path)
     cluster = find_cluster(place, data)
     if cluster is None:

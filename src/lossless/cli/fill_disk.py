@@ -1,4 +1,4 @@
-"""`lossless fill-disk`: a broker that has no space left."""
+"""`lossless fill-disk`: fills a broker's disk."""
 
 from __future__ import annotations
 
@@ -13,5 +13,8 @@ from lossless.cli.cluster import location_options, running_cluster
 @click.argument("broker", type=int)
 @location_options
 def command(broker: int, contract_path: Path | None, data: Path | None) -> None:
-    """Let a broker's disk be full: it stops at its next write. `restart` finds space again."""
+    """Fill a broker's disk.
+
+    The broker stops at its next write. `lossless restart` frees the space and starts it again.
+    """
     click.echo(running_cluster(contract_path, data).fill_disk(broker).evidence)

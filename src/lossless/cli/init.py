@@ -1,4 +1,4 @@
-"""`lossless init`: a commented contract that works as it stands."""
+"""`lossless init`: writes a commented contract that works without changes."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ SCHEMA = Path("schemas") / "orders.json"
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path), default=Path())
-@click.option("--force", is_flag=True, help="Replace the files that are there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 def command(path: Path, force: bool) -> None:
-    """Write a commented lossless.toml, and the schema it names, to start from.
+    """Write a commented lossless.toml and an example schema.
 
-    PATH is a folder (made if it is missing) or the name of the contract, ending in .toml.
+    PATH is a folder, which is created if it does not exist, or a file name that ends in .toml.
     """
     contract = path if path.suffix == ".toml" and not path.is_dir() else path / FILE_NAME
     schema = contract.parent / SCHEMA
     there = [shown(file) for file in (contract, schema) if file.exists()]
     if there and not force:
         raise BadInput(
-            f"{' and '.join(there)} {'is' if len(there) == 1 else 'are'} there already",
-            hint="--force replaces; or name another folder: lossless init PATH",
+            f"{' and '.join(there)} already exist{'s' if len(there) == 1 else ''}",
+            hint="overwrite with --force, or choose another folder: lossless init PATH",
         )
-    # The schema first: a contract that is there can be used.
+    # The schema first, so that a contract that exists is usable.
     _write(schema, SCHEMA.as_posix())
     _write(contract, FILE_NAME)
     stdout.print(f"wrote {shown(contract)} and {shown(schema)}", markup=False)
     folder = "" if contract.parent == Path() else f"cd {shlex.quote(shown(contract.parent))}\n  "
     named = "" if contract.name == FILE_NAME else f" --contract {shlex.quote(contract.name)}"
     stdout.print(
-        "next, after a look at the file:\n"
+        "Review the file, then run:\n"
         f"  {folder}lossless doctor{named}\n"
         f"  lossless up --detach{named}\n"
         f"  lossless run orders{named}",
@@ -55,5 +55,5 @@ def _write(target: Path, template: str) -> None:
     except OSError as error:
         raise BadInput(
             f"{shown(target)} cannot be written: {error.strerror}",
-            hint="name a folder that can be: lossless init PATH",
+            hint="choose a folder that is writable: lossless init PATH",
         ) from error

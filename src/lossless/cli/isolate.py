@@ -1,4 +1,4 @@
-"""`lossless isolate`: a broker that hears nothing of the others."""
+"""`lossless isolate`: cuts a broker off from all other nodes."""
 
 from __future__ import annotations
 
@@ -13,5 +13,8 @@ from lossless.cli.cluster import location_options, running_cluster
 @click.argument("broker", type=int)
 @location_options
 def command(broker: int, contract_path: Path | None, data: Path | None) -> None:
-    """Cut a broker off from all other nodes. Clients still reach it; `mend` ends it."""
+    """Cut a broker off from all other brokers and controllers.
+
+    Clients still reach it. `lossless mend` undoes this.
+    """
     click.echo(running_cluster(contract_path, data).isolate(broker).evidence)

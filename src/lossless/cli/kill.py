@@ -1,4 +1,4 @@
-"""`lossless kill`: a broker dies without a word."""
+"""`lossless kill`: kills a broker with SIGKILL."""
 
 from __future__ import annotations
 
@@ -13,5 +13,8 @@ from lossless.cli.cluster import location_options, running_cluster
 @click.argument("broker", type=int)
 @location_options
 def command(broker: int, contract_path: Path | None, data: Path | None) -> None:
-    """Kill a broker as kill -9 does: no goodbye, nothing flushed."""
+    """Kill a broker with SIGKILL.
+
+    The process gets no chance to flush or to close its connections.
+    """
     click.echo(running_cluster(contract_path, data).kill(broker).evidence)

@@ -1,4 +1,4 @@
-"""`lossless mend`: networks and disks as they were."""
+"""`lossless mend`: repairs networks and disks."""
 
 from __future__ import annotations
 

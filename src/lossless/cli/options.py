@@ -11,12 +11,12 @@ contract = click.option(
     "contract_path",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The contract, if not the nearest lossless.toml.",
+    help="The contract [default: the nearest lossless.toml].",
 )
 kafka = click.option(
     "--kafka",
     metavar="embedded|apache|ADDRESS",
-    help="The cluster, if not the contract's: one that `up` started, or an address.",
+    help="The cluster: one that `lossless up` started, or an address [default: the contract's].",
 )
 engine = click.option(
     "--kafka",
@@ -24,14 +24,16 @@ engine = click.option(
     type=click.Choice(["embedded", "apache"]),
     default="embedded",
     show_default=True,
-    help="Whose brokers: this package's, or Apache Kafka's, run by Java.",
+    help="The brokers to run: this package's own, or Apache Kafka's (needs Java).",
 )
-master = click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+master = click.option(
+    "--master", default="local[*]", show_default=True, help="The Spark master URL."
+)
 output_format = click.option(
     "--format",
     "output_format",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How the result is told on stdout: for people, or as JSON.",
+    help="Format of the result on stdout.",
 )

@@ -1,4 +1,4 @@
-"""`lossless pause`: a broker falls silent."""
+"""`lossless pause`: pauses a broker."""
 
 from __future__ import annotations
 
@@ -13,5 +13,8 @@ from lossless.cli.cluster import location_options, running_cluster
 @click.argument("broker", type=int)
 @location_options
 def command(broker: int, contract_path: Path | None, data: Path | None) -> None:
-    """Pause a broker (SIGSTOP): it lives, its session with the controller does not."""
+    """Pause a broker with SIGSTOP.
+
+    The process stays alive, but its session with the controller expires.
+    """
     click.echo(running_cluster(contract_path, data).pause(broker).evidence)

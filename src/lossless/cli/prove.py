@@ -1,4 +1,4 @@
-"""`lossless prove`: the exact settings in a deterministic simulator, faults explored."""
+"""`lossless prove`: searches simulated runs of the given settings for a broken promise."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 PROMISED = "lost,unseen,unprocessed,duplicate,inconsistent offset,precommitted read,reordered,stuck"
 PROMISED_OF_TRANSACTIONS = "aborted read,torn transaction"
 _SHOWN = {
-    "brokers": "How many brokers.",
+    "brokers": "Number of brokers.",
     "rf": "Replication factor.",
     "min-isr": "min.insync.replicas.",
-    "acks": "What producers wait for.",
+    "acks": "acks of the producers.",
     "unclean": "unclean.leader.election.enable.",
     "idempotent": "enable.idempotence.",
     "in-flight": "max.in.flight.requests.per.connection.",
-    "client": "Whose clients.",
-    "commit": "When consumers commit: after processing, before, or by themselves (auto).",
+    "client": "The client library to simulate.",
+    "commit": "When consumers commit: after processing, before it, or automatically (auto).",
     "reset": "auto.offset.reset.",
-    "flush-before-ack": "flush.messages=1.",
-    "transactions": "Records belong together, and are sent in transactions.",
+    "flush-before-ack": "Flush every message to disk before acknowledging it (flush.messages=1).",
+    "transactions": "Send records in transactions.",
     "isolation": "isolation.level.",
-    "groups": "Share consumers out among so many groups; 0: each has everything.",
+    "groups": "Number of consumer groups; 0: no groups, each consumer reads every partition.",
 }
 
 
-# Options that decide what a schedule is and how it is judged, and not how it is shown.
+# Options that determine a schedule and its verdict, as opposed to how they are shown.
 _OF_A_SCHEDULE = {*(name.replace("-", "_") for name in _SHOWN), "faults", "more", "look_for"}
 
 
@@ -59,41 +59,52 @@ def _setting_options(function: click.decorators.FC) -> click.decorators.FC:
 
 
 @click.command(
-    epilog="Verdicts: VALID (a stated scope was exhausted) and UNREFUTED (nothing in so many "
-    "schedules) end with 0, INVALID (with the run that shows it) with 1, UNKNOWN with 3."
+    epilog="Verdicts and exit codes: VALID (every run of a stated scope was checked) and UNREFUTED "
+    "(no failure in the schedules tried) 0, INVALID (a failing run is shown) 1, UNKNOWN 3."
 )
 @click.argument("scenarios", nargs=-1, type=click.Path(path_type=Path), metavar="[SCENARIO]...")
 @_setting_options
 @click.option(
     "--faults",
     metavar="FAULT[=N],...",
-    help=f"Of {', '.join(FAULT_NAMES)}; N at a time (1), and late messages at most N ms late "
-    f"({LATE_MS_MAX}). By default {','.join(map(str, RECOMMENDED_FAULTS))}.",
+    help=f"Faults to inject: {', '.join(FAULT_NAMES)}. N is how many may be active at once "
+    "(default 1); for late-messages, the maximum delay in ms "
+    f"(default {LATE_MS_MAX}). Default: {', '.join(map(str, RECOMMENDED_FAULTS))}.",
 )
 @click.option(
     "--set",
     "more",
     multiple=True,
     metavar="NAME=VALUE",
-    help=f"Any other setting: {', '.join(name for name in OPTIONS if name not in _SHOWN)}.",
+    help="Another setting; repeatable. One of "
+    f"{', '.join(name for name in OPTIONS if name not in _SHOWN)}.",
 )
 @click.option(
     "--look-for",
     metavar="KIND,...",
-    help=f"What is a failure: {PROMISED}, and with transactions {PROMISED_OF_TRANSACTIONS}, unless "
-    "given.",
+    help=f"Failures to search for. Default: {PROMISED.replace(',', ', ')}; with transactions also "
+    f"{PROMISED_OF_TRANSACTIONS.replace(',', ', ')}.",
 )
-@click.option("--seeds", type=click.IntRange(1), default=500, show_default=True, metavar="N")
-@click.option("--seed", type=click.IntRange(1), metavar="N", help="One run, told step by step.")
-@click.option("--whole", is_flag=True, help="Do not shrink what is found.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    default=500,
+    show_default=True,
+    metavar="N",
+    help="Number of schedules to run: seeds 1 to N.",
+)
+@click.option(
+    "--seed", type=click.IntRange(1), metavar="N", help="Run only the schedule with this seed."
+)
+@click.option("--whole", is_flag=True, help="Show a failing run as found, without shrinking it.")
 @click.option(
     "--html",
     "html_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Also write the run as a sequence diagram to step through, one self-contained file.",
+    help="Also write the run as a sequence diagram to step through, one self-contained HTML file.",
 )
-@click.option("--rewrite", is_flag=True, help="Write what scenarios print into their files.")
+@click.option("--rewrite", is_flag=True, help="Update the expected output in the scenario files.")
 @options.output_format
 def command(
     scenarios: tuple[Path, ...],
@@ -108,27 +119,31 @@ def command(
     output_format: str,
     **given: str | None,
 ) -> None:
-    """Look for a run in which these settings break the promise.
+    """Search for a simulated run that breaks the promise.
 
-    A cluster of the protocol's own machines is simulated, with clients and faults; the same seed is
-    the same run, on any machine. What is found is shrunk until nothing can be left out of it, and
-    told so that people can follow.
+    Simulates brokers, controllers, clients and faults with the given settings, one run per seed. A
+    seed gives the same run on every machine. A failing run is shrunk to the fewest faults, messages
+    and records that still show the failure, and printed step by step. Settings that are not given
+    are those that Lossless recommends.
+
+    SCENARIO is a text file that describes a run and its expected output; see tests/scenarios.
 
     \b
-    lossless prove --acks 1 --faults broker-crash
-    lossless prove --brokers 3 --rf 3 --min-isr 1 --faults broker-crash,power-loss --seeds 2000
-    lossless prove --acks 1 --faults broker-crash --seed 7 --html run.html
-    lossless prove --transactions true --isolation read_committed --groups 1
-    lossless prove tests/scenarios/*.txt
+    Examples
+      lossless prove --acks 1 --faults broker-crash
+      lossless prove --brokers 3 --rf 3 --min-isr 1 --faults broker-crash,power-loss --seeds 2000
+      lossless prove --acks 1 --faults broker-crash --seed 7 --html run.html
+      lossless prove --transactions true --isolation read_committed --groups 1
+      lossless prove tests/scenarios/*.txt
     """
     if scenarios:
         _refuse_settings_of_scenarios()
         _run_scenarios(scenarios, rewrite)
         return
     if rewrite:
-        raise BadInput("--rewrite is for scenarios: name their files")
+        raise BadInput("--rewrite needs scenarios", hint="name their files: prove --rewrite FILE")
     if html_file is not None and not html_file.parent.is_dir():
-        raise BadInput(f"--html {html_file}: there is no folder {html_file.parent}")
+        raise BadInput(f"--html {html_file}: folder {html_file.parent} does not exist")
     pairs = [(name.replace("_", "-"), value) for name, value in given.items() if value is not None]
     pairs += [("faults", faults)] if faults is not None else []
     pairs += pairs_of(" ".join(more), "--set")
@@ -140,7 +155,7 @@ def command(
     wanted = kinds_of(look_for, "--look-for")
     given_source = click.get_current_context().get_parameter_source("seeds")
     if seed is not None and given_source is click.core.ParameterSource.COMMANDLINE:
-        raise BadInput("--seed runs one schedule, --seeds many: give one of them")
+        raise BadInput("--seed and --seeds exclude each other", hint="give one of them")
     with _failing_with_a_command():
         if seed is None:
             exploration = _explore(settings, seeds, wanted)
@@ -157,21 +172,21 @@ def command(
 
 @contextmanager
 def _failing_with_a_command() -> Iterator[None]:
-    """Adds the command that repeats it to a failure of the simulation itself."""
+    """Adds the command that reproduces the failure if the simulation itself fails."""
     from lossless.simulator.run import ScheduleFailed
 
     try:
         yield
     except ScheduleFailed as failed:
         failed.hint = (
-            "This is a bug in Lossless, and no verdict about the settings. Please report it with "
-            f"the command that repeats it: {_repeating(failed.seed)}"
+            "This is a bug in Lossless. It says nothing about the settings. Please report it with "
+            f"the command that reproduces it: {_repeating(failed.seed)}"
         )
         raise
 
 
 def _repeating(seed: int) -> str:
-    """The command that runs one schedule again."""
+    """Returns the command that runs one schedule again."""
     context = click.get_current_context()
     words = ["lossless", "prove"]
     for parameter in context.command.params:
@@ -185,14 +200,14 @@ def _repeating(seed: int) -> str:
 
 
 def _settings(pairs: list[tuple[str, str]]) -> Settings:
-    """What `lossless init` recommends, where nothing else is given."""
+    """Returns the settings given, completed with those that `lossless init` recommends."""
     from dataclasses import replace
 
     from lossless.simulator.settings import RECOMMENDED
 
     given = dict(pairs)
     recommended = RECOMMENDED
-    if "faults" not in given:  # without clients of a kind there is nothing of it to strike
+    if "faults" not in given:  # a client fault needs clients of its kind
         of_none = {
             FaultKind.PRODUCER_CRASH: given.get("producers"),
             FaultKind.CONSUMER_CRASH: given.get("consumers"),
@@ -200,20 +215,20 @@ def _settings(pairs: list[tuple[str, str]]) -> Settings:
         faults = tuple(one for one in recommended.faults if of_none.get(one.kind) != "0")
         recommended = replace(recommended, faults=faults)
     if "idempotent" not in given and given.get("acks", "all") != "all":
-        # Recommended with acks=all, and refused by every client without.
+        # Every client refuses enable.idempotence=true without acks=all.
         producer = replace(recommended.producer, idempotent=None)
         recommended = replace(recommended, producer=producer)
     return changed(recommended, pairs, "lossless prove")
 
 
 def _refuse_settings_of_scenarios() -> None:
-    """A scenario says itself what is simulated."""
+    """Raises BadInput if an option is given beside scenarios, which contain their own settings."""
     context = click.get_current_context()
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         is_given = source is click.core.ParameterSource.COMMANDLINE
         if is_given and parameter.name not in ("scenarios", "rewrite"):
-            raise BadInput(f"{parameter.opts[0]} has no meaning for scenarios: their files say it")
+            raise BadInput(f"{parameter.opts[0]} does not apply to scenarios; edit their files")
 
 
 def _explore(settings: Settings, seeds: int, wanted: tuple[str, ...]) -> Exploration:
@@ -232,11 +247,11 @@ def _one(settings: Settings, seed: int, wanted: tuple[str, ...]) -> Exploration:
 def _smallest(found: Result, wanted: tuple[str, ...]) -> Result:
     from lossless.simulator.shrinking import Shrinking
 
-    what = f"seed {found.seed} shows it; leaving out what is not needed"
+    what = f"seed {found.seed} fails; shrinking the run"
     stderr.print(what, style="dim")
     with stderr.status("") as status:
         shrinking = Shrinking(
-            found, wanted, lambda left: status.update(f"{left} faults and late messages left")
+            found, wanted, lambda left: status.update(f"faults and late messages left: {left}")
         )
         return shrinking.shrink()
 
@@ -267,14 +282,14 @@ def _write_page(result: Result | None, file: Path) -> None:
     from lossless.simulator.trace import trace
 
     if result is None:
-        stderr.print("nothing was found, so there is nothing to draw", style="dim")
+        stderr.print(f"no failing run was found; {file} was not written", style="dim")
         return
     try:
         text = page(trace(result.settings, result.seed, result.plan), f"seed {result.seed}")
         file.write_text(text)
     except OSError as error:
         raise BadInput(f"--html {file}: {error.strerror}") from error
-    stderr.print(f"{file} shows it step by step", style="dim")
+    stderr.print(f"wrote {file}", style="dim")
 
 
 def _run_scenarios(files: tuple[Path, ...], rewrite: bool) -> None:
@@ -293,14 +308,14 @@ def _run_scenarios(files: tuple[Path, ...], rewrite: bool) -> None:
                 differing.append(scenario.name)
             advance(number, 0)
     if differing:
-        stderr.print(f"not as written down: {', '.join(differing)}", style="bold red")
+        stderr.print(f"output differs from the file: {', '.join(differing)}", style="bold red")
         sys.exit(1)
     sys.exit(EXIT_KEPT)
 
 
 @contextmanager
 def _bar(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
-    """Only on a terminal, and gone when it is done."""
+    """Shows a progress bar, on a terminal only, and removes it at the end."""
     with Progress(
         TextColumn(what),
         BarColumn(),

@@ -1,7 +1,7 @@
-"""`lossless proxy`: a network between clients and any Kafka that can be broken on purpose.
+"""`lossless proxy`: injects network faults between clients and any Kafka cluster.
 
-Faults are lines, given with --fault or typed while it runs, so that a script and a person break
-things in the same words.
+A fault is one line of text, given with --fault or typed on standard input, so that scripts and
+people use the same syntax.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from lossless.cli import options
 from lossless.cli.cluster import optional_contract
 from lossless.cli.console import print_aside, print_error
-from lossless.engines.choose import connect
-from lossless.engines.signals import stopped_by_signals
 from lossless.errors import BadInput
-from lossless.proxy import Proxy
-from lossless.proxy.apis import api_key
 
-Fault = Callable[[Proxy], str]
+if TYPE_CHECKING:
+    from lossless.proxy import Proxy
+
+# Applies a fault to a running proxy and returns the line to print.
+Fault = Callable[["Proxy"], str]
 
 
-class Word(NamedTuple):
-    """A fault's first word: what may follow it, and what it does."""
+class FaultSyntax(NamedTuple):
+    """The arguments that a fault takes, and the function that parses them."""
 
     usage: str
-    least: int
-    most: int
-    fault: Callable[..., Fault]
+    arguments_min: int
+    arguments_max: int
+    parse: Callable[..., Fault]
 
 
 def _delay(ms: str, jitter_ms: str = "0", **target: Any) -> Fault:
-    by, more = _number("a delay in ms", ms), _number("a jitter in ms", jitter_ms)
-    return lambda proxy: proxy.delay(by, more, **target)
+    delay, jitter = _number("a delay in ms", ms), _number("a jitter in ms", jitter_ms)
+    return lambda proxy: proxy.delay(delay, jitter, **target)
 
 
 def _throttle(bytes_per_second: str, **target: Any) -> Fault:
@@ -57,8 +57,10 @@ def _cut(**target: Any) -> Fault:
 
 
 def _drop(api: str, count: str = "1", **target: Any) -> Fault:
-    key, which = api_key(api), _whole("the number of a request", count)
-    return lambda proxy: proxy.drop_after(key, which, **target)
+    from lossless.proxy.apis import api_key
+
+    key, nth = api_key(api), _integer("the number of a request", count)
+    return lambda proxy: proxy.drop_after(key, nth, **target)
 
 
 def _mend(**target: Any) -> Fault:
@@ -67,24 +69,24 @@ def _mend(**target: Any) -> Fault:
 
 def _counters(broker: int | None, client_id: str | None) -> Fault:
     if client_id is not None:
-        raise BadInput("counters are of a broker or of all, not of a client")
+        raise BadInput("counters are kept per broker, not per client", hint="counters [broker=N]")
 
-    def told(proxy: Proxy) -> str:
+    def counters_as_json(proxy: Proxy) -> str:
         counters = proxy.counters_of(broker)
         names = (field.name for field in dataclasses.fields(counters))
         return json.dumps({name: getattr(counters, name) for name in names})
 
-    return told
+    return counters_as_json
 
 
-WORDS = {
-    "delay": Word("MS [JITTER_MS]", 1, 2, _delay),
-    "throttle": Word("BYTES_PER_SECOND", 1, 1, _throttle),
-    "half-open": Word("requests|answers|both", 1, 1, _half_open),
-    "cut": Word("", 0, 0, _cut),
-    "drop": Word("API [COUNT]", 1, 2, _drop),
-    "mend": Word("", 0, 0, _mend),
-    "counters": Word("", 0, 0, _counters),
+FAULTS = {
+    "delay": FaultSyntax("MS [JITTER_MS]", 1, 2, _delay),
+    "throttle": FaultSyntax("BYTES_PER_SECOND", 1, 1, _throttle),
+    "half-open": FaultSyntax("requests|answers|both", 1, 1, _half_open),
+    "cut": FaultSyntax("", 0, 0, _cut),
+    "drop": FaultSyntax("API [COUNT]", 1, 2, _drop),
+    "mend": FaultSyntax("", 0, 0, _mend),
+    "counters": FaultSyntax("", 0, 0, _counters),
 }
 
 
@@ -94,31 +96,36 @@ WORDS = {
     "lines",
     multiple=True,
     metavar="LINE",
-    help="A fault that holds from the beginning; repeatable.",
+    help="Apply this fault at the start; repeatable.",
 )
 @options.kafka
 @options.contract
 def command(lines: tuple[str, ...], kafka: str | None, contract_path: Path | None) -> None:
-    """Stand between clients and a Kafka, and break the network between them.
+    """Inject network faults between clients and any Kafka cluster.
 
-    Prints bootstrap.servers for the clients, who then reach every broker through it and no other
-    way, and runs until Ctrl-C. Any Kafka will do: what `lossless up` started, or an address. It has
-    to read what passes, so listeners with TLS are refused.
+    Prints a bootstrap.servers for the clients and runs until Ctrl-C. Clients that use it reach
+    every broker through the proxy. The cluster is one that `lossless up` started, or an address.
+    The proxy reads the traffic, so it does not support TLS listeners.
 
-    Lines on standard input, or --fault, say what the network is like:
+    Each --fault, and each line on standard input, is one fault or command:
 
     \b
-      delay MS [JITTER_MS]              bytes take longer, each way
-      throttle BYTES_PER_SECOND         a connection carries no more, each way
-      half-open requests|answers|both   bytes vanish, connections stay
-      cut                               connections are reset, new ones refused
-      drop API [COUNT]                  the COUNT-th request of an API is done, its answer lost
-      mend                              as it was
-      counters                          what has passed so far, as JSON
+      delay MS [JITTER_MS]              delay all bytes, in each direction
+      throttle BYTES_PER_SECOND         limit each connection, in each direction
+      half-open requests|answers|both   discard bytes; connections stay open
+      cut                               reset connections and refuse new ones
+      drop API [COUNT]                  execute the COUNT-th request of an API, drop its response
+      mend                              remove all faults
+      counters                          print traffic counters as JSON
 
-    Each may end in broker=N, client=ID or both, and answers with what it struck.
+    Append broker=N, client=ID or both to limit a fault to them. The proxy answers each line with
+    what it affects.
     """
-    faults = [understood(line) for line in lines]
+    from lossless.engines.choose import connect
+    from lossless.engines.signals import stopped_by_signals
+    from lossless.proxy import Proxy
+
+    faults = [parse_fault(line) for line in lines]
     cluster = connect(kafka, optional_contract(contract_path))
     with stopped_by_signals():
         try:
@@ -126,39 +133,39 @@ def command(lines: tuple[str, ...], kafka: str | None, contract_path: Path | Non
                 click.echo(f"bootstrap.servers={proxy.bootstrap_servers}")
                 for fault in faults:
                     click.echo(fault(proxy))
-                print_aside("Ctrl-C stops it; faults by line: " + ", ".join(WORDS))
-                _obey(proxy)
+                print_aside("Ctrl-C stops the proxy. Type a fault: " + ", ".join(FAULTS))
+                _apply_lines(proxy)
         except KeyboardInterrupt:
             print_aside("stopped")
 
 
-def understood(line: str) -> Fault:
-    """What a line asks for. BadInput, with the words that there are, if it asks for nothing."""
+def parse_fault(line: str) -> Fault:
+    """Parses one line. Raises BadInput, with the accepted syntax, if the line is invalid."""
     name, *rest = line.split() or [""]
-    word = WORDS.get(name)
-    if word is None:
-        raise BadInput(f"{line!r}: no fault begins so", hint=f"choose one of {', '.join(WORDS)}")
+    syntax = FAULTS.get(name)
+    if syntax is None:
+        raise BadInput(f"{line!r} is not a fault", hint=f"choose one of {', '.join(FAULTS)}")
     target: dict[str, Any] = {"broker": None, "client_id": None}
     arguments = []
     for part in rest:
         key, equals, value = part.partition("=")
         if equals and key == "broker":
-            target["broker"] = _whole("a broker", value)
+            target["broker"] = _integer("a broker", value)
         elif equals and key == "client":
             target["client_id"] = value
         else:
             arguments.append(part)
-    if not word.least <= len(arguments) <= word.most:
-        usage = " ".join(filter(None, (name, word.usage, "[broker=N] [client=ID]")))
-        raise BadInput(f"{line!r} says too little or too much", hint=f"write {usage}")
-    return word.fault(*arguments, **target)
+    if not syntax.arguments_min <= len(arguments) <= syntax.arguments_max:
+        usage = " ".join(filter(None, (name, syntax.usage, "[broker=N] [client=ID]")))
+        raise BadInput(f"{line!r} has too few or too many arguments", hint=f"write {usage}")
+    return syntax.parse(*arguments, **target)
 
 
-def _obey(proxy: Proxy) -> None:
-    """Until a signal. A line that cannot be obeyed is said to be so, and changes nothing."""
+def _apply_lines(proxy: Proxy) -> None:
+    """Applies each line of standard input until a signal; reports an invalid line and continues."""
     for line in _lines():
         try:
-            click.echo(understood(line)(proxy))
+            click.echo(parse_fault(line)(proxy))
         except BadInput as error:
             print_error(str(error))
     signal.pause()
@@ -176,11 +183,11 @@ def _number(what: str, text: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise BadInput(f"{text!r} is no number: {what} was expected")
+        raise BadInput(f"{text!r} is not a number; expected {what}")
     return number
 
 
-def _whole(what: str, text: str) -> int:
+def _integer(what: str, text: str) -> int:
     if not text.isdecimal():
-        raise BadInput(f"{text!r} is no whole number: {what} was expected")
+        raise BadInput(f"{text!r} is not an integer; expected {what}")
     return int(text)

@@ -1,4 +1,4 @@
-"""`lossless rename`: a pipeline continues from the ledger of another name."""
+"""`lossless rename`: moves a pipeline's ledger to a new name."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from lossless.errors import BadInput
 @options.master
 @options.contract
 def command(old: str, new: str, master: str, contract_path: Path | None) -> None:
-    """Move the ledger of the pipeline OLD to the pipeline NEW.
+    """Move a pipeline's ledger to a new pipeline name.
 
-    A ledger belongs to the name of its pipeline. Under another name the pipeline would begin anew
-    and store every row again, so `lossless run` refuses that. Rename the section in lossless.toml,
-    then run this command: NEW continues where OLD stopped, with its counts and its dead letters.
-    A driver that still runs OLD is refused at its next commit.
+    The ledger is stored under the pipeline's name. A renamed pipeline would start from the
+    beginning and store every row again, so `lossless run` refuses it. Rename the section in
+    lossless.toml, then run this command: NEW continues where OLD stopped, with its counts and its
+    dead letters. A driver that still runs OLD cannot commit any more.
 
     \b
     Example

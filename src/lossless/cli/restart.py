@@ -1,4 +1,4 @@
-"""`lossless restart`: a broker comes back."""
+"""`lossless restart`: restarts a broker."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lossless.cli.cluster import location_options, running_cluster
 @click.argument("broker", type=int)
 @location_options
 def command(broker: int, contract_path: Path | None, data: Path | None) -> None:
-    """Start a broker again, on the same port with the same data.
+    """Restart a broker on the same port with the same data.
 
-    One that is alive is stopped in order first.
+    A broker that is running is shut down cleanly first.
     """
     click.echo(running_cluster(contract_path, data).restart(broker).evidence)

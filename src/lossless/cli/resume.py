@@ -1,4 +1,4 @@
-"""`lossless resume`: a silent broker goes on."""
+"""`lossless resume`: resumes a paused broker."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ from lossless.cli.cluster import location_options, running_cluster
 @click.argument("broker", type=int)
 @location_options
 def command(broker: int, contract_path: Path | None, data: Path | None) -> None:
-    """Resume a paused broker (SIGCONT)."""
+    """Resume a paused broker with SIGCONT."""
     click.echo(running_cluster(contract_path, data).resume(broker).evidence)

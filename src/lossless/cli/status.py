@@ -1,4 +1,4 @@
-"""`lossless status`: the brokers of the cluster that `lossless up` started."""
+"""`lossless status`: shows the brokers of the cluster that `lossless up` started."""
 
 from __future__ import annotations
 
@@ -19,10 +19,20 @@ _STYLES = {"running": "green", "paused": "yellow", "dead": "red"}
 
 
 @click.command()
-@click.option("--format", "layout", type=click.Choice(["table", "json"]), default="table")
+@click.option(
+    "--format",
+    "layout",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Format of the result on stdout.",
+)
 @location_options
 def command(layout: str, contract_path: Path | None, data: Path | None) -> None:
-    """Show the brokers: role, address, state, process, and which controller is active."""
+    """Show the brokers of the local cluster.
+
+    Prints the role, address, state and process id of each, and marks the active controller.
+    """
     cluster = running_cluster(contract_path, data)
     brokers = cluster.status()
     controller = _controller(cluster)

@@ -1,4 +1,4 @@
-"""`lossless up`: a cluster to work on, in the foreground or left running."""
+"""`lossless up`: starts a local cluster, in the foreground or detached."""
 
 from __future__ import annotations
 
@@ -33,31 +33,36 @@ LOOK_EVERY_S = 0.5
     default=DEFAULT_ENGINE,
     show_default=True,
     metavar="embedded|apache",
-    help="Whose brokers: this package's, or Apache Kafka's, run by Java.",
+    help="The brokers to run: this package's own, or Apache Kafka's (needs Java).",
 )
-@click.option("--brokers", type=int, help="Brokers [default: the contract's, else 3].")
+@click.option("--brokers", type=int, help="Number of brokers [default: the contract's, else 3].")
 @click.option(
     "--controllers",
     type=int,
-    help="Controllers in processes of their own, so that they outlive brokers [default: the "
-    "contract's, else 0: up to three brokers are controllers too].",
+    help="Number of controllers in separate processes, which survive broker crashes [default: the "
+    "contract's, else 0: up to three brokers also act as controllers].",
 )
-@click.option("--rack", metavar="A,B,…", help="Racks that the brokers are spread over in turn.")
+@click.option("--rack", metavar="A,B,…", help="Assign the brokers to these racks in turn.")
 @click.option(
     "--host",
     metavar="NAME",
-    help="What other machines call this one: lets them in [default: 127.0.0.1, nobody else].",
+    help="Accept connections from other machines, which reach this one by NAME "
+    "[default: 127.0.0.1, this machine only].",
 )
 @click.option(
-    "--port", type=int, help="The first broker's; the others follow [default: ports that are free]."
+    "--port",
+    type=int,
+    help="Port of the first broker; the others use the ports that follow [default: free ports].",
 )
-@click.option("--config", multiple=True, metavar="NAME=VALUE", help="A broker setting; repeatable.")
-@click.option("--detach", is_flag=True, help="Return once clients can connect; see `down`.")
+@click.option("--config", multiple=True, metavar="NAME=VALUE", help="Broker setting; repeatable.")
+@click.option(
+    "--detach", is_flag=True, help="Run in the background; return once clients can connect."
+)
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep topics and ports here, to be found again by the next `up`.",
+    help="Keep data and ports in DIR, so that a later `up --data DIR` continues with them.",
 )
 @contract_option
 def command(
@@ -72,16 +77,18 @@ def command(
     data: Path | None,
     contract_path: Path | None,
 ) -> None:
-    """Start a cluster and print its bootstrap.servers.
+    """Start a local cluster and print its bootstrap.servers.
 
-    Runs until Ctrl-C, which stops it in order (exit code 130), or until `lossless down` (0); it
-    ends with this command, even if that is killed. With --detach it runs until `lossless down`. The
-    topics of the contract, if there is one, are created. Without --data the records go with the
-    cluster.
+    Runs in the foreground until Ctrl-C (exit code 130) or `lossless down` (exit code 0). The
+    brokers stop with this command, even if it is killed. With --detach the cluster runs in the
+    background until `lossless down`.
+
+    If there is a contract, its topics are created. Without --data, all data is deleted when the
+    cluster stops.
     """
     check_choice(engine)
     if engine not in ENGINES:
-        raise BadInput(f"--kafka {engine}: a Kafka that has an address is running already")
+        raise BadInput(f"--kafka {engine} is an address", hint="choose embedded or apache")
     contract = optional_contract(contract_path)
     if contract is not None:
         enforce(contract, cluster=True)
@@ -106,7 +113,7 @@ def command(
         )
         click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
         if detach:
-            print_aside("lossless status shows it, lossless down stops it")
+            print_aside("show it with `lossless status`, stop it with `lossless down`")
         else:
             _stay(cluster, place)
 
@@ -123,7 +130,7 @@ def _start(
 ) -> LocalCluster:
     cluster = None
     try:
-        note(place, folder)  # first, so that `down` finds what runs, whatever happens to us
+        note(place, folder)  # first, so that `down` finds the brokers even if this process dies
         cluster = start_cluster(
             spec,
             folder,
@@ -143,18 +150,18 @@ def _start(
 
 
 def _refuse_second(place: Path, folder: Path, *, is_chosen: bool) -> None:
-    """A second cluster needs a folder that the user chose: then `down` can be told which one."""
+    """Refuses a second cluster unless --data names its folder: `down` needs it to choose one."""
     for noted in clusters_of(place):
         if any(row.state != "dead" for row in noted.status()):
             if is_chosen and noted.folder != folder:
                 continue
             raise BadInput(
                 f"a cluster is already running: bootstrap.servers={noted.bootstrap_servers}",
-                hint="lossless down stops it"
-                + ("" if is_chosen else "; --data DIR starts another one beside it"),
+                hint="stop it with `lossless down`"
+                + ("" if is_chosen else ", or start another one beside it with --data DIR"),
             )
         if noted.folder != folder:
-            noted.stop()  # all of it died; nothing but its files can be left
+            noted.stop()  # every broker died; only files can be left
             forget(place, noted.folder)
 
 
@@ -166,7 +173,7 @@ def _spec(
     rack: str | None,
     settings: dict[str, str],
 ) -> ClusterSpec:
-    """The options; where they are silent, what the folder holds; then the contract."""
+    """Returns the spec: options take precedence over the data folder, then comes the contract."""
     spec = ClusterSpec()
     if contract is not None:
         promised = contract.cluster
@@ -192,13 +199,13 @@ def _spec(
     if rack is not None:
         racks = tuple(part.strip() for part in rack.split(","))
         if not all(racks):
-            raise BadInput(f"--rack {rack!r}: a rack without a name")
+            raise BadInput(f"--rack {rack!r} contains an empty rack name")
         spec = dataclasses.replace(spec, racks=racks)
     return dataclasses.replace(spec, config={**spec.config, **settings})
 
 
 def _warn_of_options(contract: Contract, spec: ClusterSpec) -> None:
-    """Options may try what the contract may not promise; then the promise does not hold here."""
+    """Warns if the options build a cluster on which the contract's promise does not hold."""
     built = dataclasses.replace(
         contract.cluster,
         brokers=spec.brokers,
@@ -208,7 +215,7 @@ def _warn_of_options(contract: Contract, spec: ClusterSpec) -> None:
     if built == contract.cluster:
         return
     for violation in judge_cluster(dataclasses.replace(contract, cluster=built)):
-        print_aside(f"with these options the contract is not kept: {violation}")
+        print_aside(f"warning: these options break the contract: {violation}")
 
 
 def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -216,7 +223,7 @@ def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise BadInput(f"--config {pair}: write NAME=VALUE")
+            raise BadInput(f"--config {pair} is not a setting", hint="write NAME=VALUE")
         settings[name.strip()] = value.strip()
     return settings
 
@@ -228,20 +235,20 @@ def _create_topics(contract: Contract | None, cluster: LocalCluster) -> None:
     for topic in contract.topics.values():
         if topic.replication_factor > count:
             print_aside(
-                f"topic {topic.name}: {topic.replication_factor} replicas need as many brokers; "
-                f"it gets {count}"
+                f"warning: topic {topic.name} gets {count} instead of {topic.replication_factor} "
+                "replicas, because the cluster has too few brokers"
             )
     created = create_topics(
         cluster.client_settings, contract.topics.values(), replication_factor_max=count
     )
     if created:
-        print_aside(f"created {', '.join(created)}")
+        print_aside(f"created {'topic' if len(created) == 1 else 'topics'} {', '.join(created)}")
 
 
 def _stay(cluster: LocalCluster, place: Path) -> None:
-    """Until a signal, or until another terminal's `lossless down`; says who died meanwhile."""
+    """Waits for a signal or for `lossless down`, and reports brokers that die or restart."""
     known = {row.broker: row.state for row in cluster.status()}
-    print_aside("Ctrl-C stops it")
+    print_aside("Ctrl-C stops the cluster")
     try:
         while (state := read_state(cluster.folder)) and state.processes:
             now = {row.broker: row.state for row in cluster.status()}
