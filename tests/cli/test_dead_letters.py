@@ -164,7 +164,7 @@ def test_filters_choose(servers: str, filters: tuple[str, ...], expected: list[i
 
 def test_a_limit_says_how_many_there_are(servers: str) -> None:
     result = run(servers, "list", "baskets", "--limit", "2")
-    assert result.output.splitlines()[-1] == "the last 2 of 5; see more with --limit"
+    assert result.output.splitlines()[-1] == "showing the last 2 of 5; use --limit to show more"
 
 
 def test_letters_of_other_programs_are_shown_and_their_bytes_obeyed_by_nobody(
@@ -197,7 +197,7 @@ def test_a_topic_that_is_not_there_is_refused_with_the_nearest_name(
 ) -> None:
     with pytest.raises(BadInput) as refused:
         run(servers, action, "basket")
-    assert "there is no topic 'basket'" in str(refused.value)
+    assert "neither topic 'basket'" in str(refused.value)
     assert "did you mean 'baskets-dlt'?" in str(refused.value)
 
 
@@ -227,7 +227,7 @@ def ordinary(servers: str) -> str:
 def test_a_topic_without_letters_is_refused(
     servers: str, ordinary: str, action: str, layout: str
 ) -> None:
-    with pytest.raises(BadInput, match="clicks-of-today holds no dead letters: 4 records") as no:
+    with pytest.raises(BadInput, match="clicks-of-today contains no dead letters: 4 records") as no:
         run(servers, action, ordinary, "--format", layout)
     assert "end in -dlt" in (no.value.hint or "")
 
@@ -240,7 +240,7 @@ def test_records_among_letters_are_counted_and_not_shown(servers: str) -> None:
     answer = told(servers, "list", "mixed")
     assert (answer["count"], answer["not_letters"]) == (1, 4)
     result = run(servers, "replay", "mixed", "--dry-run")
-    assert "mixed-dlt: 1 would go back" in result.stdout
+    assert "mixed-dlt: 1 letter would be sent back" in result.stdout
     assert "mixed-dlt: 4 records without the headers of a dead letter" in result.stderr
 
 
@@ -285,13 +285,13 @@ def test_replay_shows_first_then_sends_each_once(servers: str) -> None:
         f"customer-{number}" for number in range(5)
     ]
     shown = run(servers, "replay", "baskets", "--dry-run", "--exception", "TimeoutError")
-    assert "baskets-dlt: 2 would go back (3 not asked for)" in shown.output
+    assert "baskets-dlt: 2 letters would be sent back (3 did not match the filters)" in shown.output
     assert len(read_all(servers, "baskets")) == 0
 
     sent = run(servers, "replay", "baskets", "--exception", "TimeoutError")
-    assert sent.output == "baskets-dlt: 2 went back (3 not asked for)\n"
+    assert sent.output == "baskets-dlt: 2 letters sent back (3 did not match the filters)\n"
     sent = run(servers, "replay", "baskets", "--limit", "1")
-    assert sent.output == "baskets-dlt: 1 went back (more are left: --limit was reached)\n"
+    assert sent.output == "baskets-dlt: 1 letter sent back (more are left; --limit was reached)\n"
     [report] = told(servers, "replay", "baskets")["topics"]
     assert report == {
         "topic": "baskets-dlt",
@@ -319,7 +319,7 @@ def test_as_a_command_of_its_own_it_ends_with_the_codes_of_every_command(
     assert (there.returncode, there.stdout) == (0, "no dead letters in payments-dlt\n")
     missing = lossless(tmp_path, "dead-letters", "replay", "basket", "--kafka", servers)
     assert (missing.returncode, missing.stdout) == (2, "")
-    assert missing.stderr.startswith("error: there is no topic 'basket'")
+    assert missing.stderr.startswith("error: neither topic 'basket'")
     none = lossless(tmp_path, "dead-letters", "replay", "--kafka", servers)
     assert none.returncode == 2
     taught = lossless(tmp_path, "dead-letters", "replay", "--help")

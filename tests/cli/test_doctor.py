@@ -110,7 +110,7 @@ def test_pyspark_of_another_release_is_not_good_enough(monkeypatch: pytest.Monke
     )
     code, found = findings()
     assert code == 4
-    assert "4.0.0 is installed, but the jars belong to 4.1.3" in found["pyspark"]["detail"]
+    assert "4.0.0 is installed, but the jars need 4.1.3" in found["pyspark"]["detail"]
     assert found["pyspark"]["mend"] == "pip install 'lossless[spark]'"
 
 
@@ -159,7 +159,7 @@ def test_outside_a_contract_only_what_up_needs_is_missing(monkeypatch: pytest.Mo
     monkeypatch.setattr(doctor, "_version", lambda _: None)
     result = run()
     assert result.exit_code == 0, result.output
-    assert "missing contract         no lossless.toml here or above" in result.output
+    assert "missing contract         no lossless.toml in this folder or above" in result.output
     assert "needed for run, audit: lossless init" in result.output
 
 

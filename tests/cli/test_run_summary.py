@@ -8,7 +8,7 @@ import pytest
 
 from lossless.cli.demo import _Lines
 from lossless.cli.run import summary
-from lossless.demo.telling import Counts
+from lossless.demo.progress import Counts
 from lossless.pipeline.ledger import Ledger, Position, SourcePartition
 from lossless.tally import Tally
 

@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from lossless.cli.demo import command
 from lossless.demo.comparison import compare
+from lossless.demo.progress import InjectedFault
 from lossless.demo.result import DemoResult
-from lossless.demo.telling import FaultTold
 from lossless.pipeline.audit import AuditReport, Bucket, Reported, Verdict
 
 BUCKET = Bucket(start_ms=1_700_000_000_000, acknowledged=2_000, logged=2_000, stored=2_000)
@@ -23,7 +23,7 @@ KEPT = DemoResult(
     lost=0,
     duplicated=0,
     balanced=True,
-    faults=(FaultTold(what="kill -9", evidence="process 1 is gone"),),
+    faults=(InjectedFault(what="kill -9", evidence="process 1 is gone"),),
     seconds=60.0,
     audit=AuditReport(
         pipeline="orders",

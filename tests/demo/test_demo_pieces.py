@@ -158,7 +158,7 @@ def test_a_driver_that_was_started_early_waits_for_its_cue(tmp_path: Path) -> No
     with start(code, tmp_path) as driver:
         assert driver.exit_code is None
         assert not (tmp_path / "done").exists()
-        driver.go()
+        driver.begin()
         assert wait_until(lambda: driver.exit_code == 0, timeout_s=PATIENCE_S)
     assert (tmp_path / "done").exists()
 

@@ -1,4 +1,4 @@
-"""`lossless dead-letters`: what could not be processed, why, and back with it."""
+"""`lossless dead-letters`: lists records that could not be processed, and sends them back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lossless.cli import options
-from lossless.cli.console import stderr, stdout
+from lossless.cli.console import counted, stderr, stdout
 from lossless.cli.pipeline_letters import PipelineLetters, pipeline_letters
 from lossless.contract import Contract, librdkafka_settings, load_contract
 from lossless.contract.load import find_contract
@@ -40,16 +40,17 @@ _NAMED = 5
 _KEY_SHOWN = 24
 _VALUE_SHOWN = 40
 _WIDTH_MAX = 1_000
-_RECORD_BYTES_MAX = "1000000000"  # as much as librdkafka takes
+_RECORD_BYTES_MAX = "1000000000"  # the maximum that librdkafka accepts
 
 
 @click.group()
 def command() -> None:
-    """Show records that could not be processed, and send them back.
+    """List records that could not be processed, or send them back.
 
-    A consumer that gives a record up sends it to TOPIC-dlt, with headers that say where it was,
-    which group tried it how often, and the exception. Letters that Spring Kafka, Kafka Connect,
-    Kafka Streams or a share group wrote are read as well.
+    When a consumer gives up on a record, it sends the record to TOPIC-dlt. Headers contain the
+    original topic, partition and offset, the consumer group, the number of attempts, and the
+    exception. Dead letters written by Spring Kafka, Kafka Connect, Kafka Streams and share groups
+    are supported as well.
 
     \b
     Examples
@@ -66,23 +67,29 @@ def _shared(function: Callable[..., None]) -> Callable[..., None]:
             click.option(
                 "--exception",
                 metavar="NAME",
-                help="Only these: ValueError, or shop.errors.*; with or without its module.",
+                help="Only letters with this exception, with or without module; * is a wildcard.",
             ),
             click.option(
                 "--since",
                 metavar="TIME",
-                help="Only letters since then: 2h, for two hours ago; or 2026-05-01T12:00, in UTC.",
+                help="Only letters since TIME: 2h (two hours ago), or 2026-05-01T12:00 (UTC).",
             ),
-            click.option("--until", metavar="TIME", help="Only letters before; as --since."),
-            click.option("--original-topic", metavar="TOPIC", help="Only records from this topic."),
-            click.option("--limit", type=click.IntRange(min=1), help="At most so many."),
+            click.option(
+                "--until",
+                metavar="TIME",
+                help="Only letters before TIME, in the format of --since.",
+            ),
+            click.option(
+                "--original-topic", metavar="TOPIC", help="Only records that came from this topic."
+            ),
+            click.option("--limit", type=click.IntRange(min=1), help="Maximum number of letters."),
             click.option(
                 "--format",
                 "layout",
                 type=click.Choice(["table", "json"]),
                 default="table",
                 show_default=True,
-                help="How the result is told on stdout.",
+                help="Format of the result on stdout.",
             ),
             options.kafka,
             options.contract,
@@ -106,19 +113,19 @@ def list_command(
     kafka: str | None,
     contract_path: Path | None,
 ) -> None:
-    """Show dead letters, the newest last.
+    """List dead letters, newest last.
 
-    TOPIC is a topic whose letters lie in TOPIC-dlt, or the dead letter topic itself; without one,
-    all topics that end in -dlt are read. Letters are recognised by their headers; a topic that has
-    records but no letters is refused. The table shows the last 50 unless --limit says otherwise;
-    JSON has the stack traces and headers too. Nothing is changed: letters stay where they are, also
-    after a replay.
+    TOPIC is a dead letter topic, or a topic whose dead letters are in TOPIC-dlt. Without TOPIC,
+    reads all topics whose names end in -dlt. Dead letters are recognised by their headers; a topic
+    that contains records but no dead letters is an error. The table shows the last 50 letters, or
+    as many as --limit allows. JSON also includes stack traces and headers. Letters are never
+    removed, not even by a replay.
 
-    Pipelines keep their dead letters in tables, not in topics. With a contract, the tables of
-    pipelines that read TOPIC are named, with a line that reads them.
+    Pipelines store their dead letters in tables, not in topics. If there is a contract, the output
+    names the tables of the pipelines that read TOPIC, with a query that reads each.
 
-    "when" is the time of the letter. Kafka Connect and Kafka Streams keep the time of the original
-    record there.
+    The column "when" is the timestamp of the letter. For Kafka Connect and Kafka Streams, that is
+    the timestamp of the original record.
 
     \b
     Examples
@@ -155,23 +162,23 @@ def list_command(
             raise _no_letters(topic, strangers[topic], in_tables)
     letters = [entry[-1] for entry in sorted(newest, key=lambda entry: entry[:-1])]
     if layout == "json":
-        told = {
+        document = {
             "topics": chosen,
             "count": count,
             "not_letters": sum(strangers.values()),
             "letters": [_as_json(each) for each in letters],
             "in_tables": [asdict(each) for each in in_tables],
         }
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
     if letters:
         _print(_table(letters))
     else:
         click.echo(f"no dead letters{_where(chosen)}")
     if count > len(letters):
-        click.echo(f"the last {len(letters):,} of {count:,}; see more with --limit")
+        click.echo(f"showing the last {len(letters):,} of {count:,}; use --limit to show more")
     for topic, number in strangers.items():
-        _tell_strangers(topic, number)
+        _print_skipped(topic, number)
     for each in in_tables:
         click.echo(each)
 
@@ -179,7 +186,7 @@ def list_command(
 @command.command("replay")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @_shared
-@click.option("--dry-run", is_flag=True, help="Only show what would be sent back.")
+@click.option("--dry-run", is_flag=True, help="Show what would be sent back, and send nothing.")
 def replay_command(
     topics: tuple[str, ...],
     exception: str | None,
@@ -192,17 +199,18 @@ def replay_command(
     contract_path: Path | None,
     dry_run: bool,
 ) -> None:
-    """Send dead letters back to where they came from, each once.
+    """Send dead letters back to their original topics, each once.
 
-    A record goes back to its original topic and partition with the key, value, headers, timestamp
-    and operation id it had; headers about its failure are left out. Its letter stays where it is.
+    Each record returns to its original topic and partition with its original key, value, headers,
+    timestamp and operation id, without the headers about its failure. The letter stays in the dead
+    letter topic.
 
-    What went back is remembered by commits of the group lossless-replay-TOPIC: a second replay
-    sends only what the first did not, whatever the filters were. A replay that was killed may send
-    again what was not committed yet, at most 500 records, each with the same operation id. To send
-    all of them once more, delete that group. Run one replay of a topic at a time.
+    The consumer group lossless-replay-TOPIC records which letters were sent: a second replay sends
+    only the others, whatever the filters of the first were. A replay that is killed may repeat up
+    to 500 records, each with the same operation id. To send all letters again, delete the group.
+    Run only one replay of a topic at a time.
 
-    First mend what made the records fail, or they come back as new letters.
+    Fix the cause of the failures first, or the records return as new dead letters.
 
     \b
     Examples
@@ -219,7 +227,7 @@ def replay_command(
     letters: list[DeadLetter] = []
     reports: list[ReplayReport] = []
     left = limit
-    # How large a record may be is for the brokers of its topic to say.
+    # The brokers, not the client, limit the size of a record.
     sending = {"message.max.bytes": _RECORD_BYTES_MAX, **settings}
     with nullcontext() if dry_run else Producer(sending, application="lossless-replay") as sender:
         for topic in dict.fromkeys(chosen):
@@ -234,19 +242,19 @@ def replay_command(
             reports.append(report)
             left = None if left is None else left - report.matched
     if layout == "json":
-        told = {
+        document = {
             "dry_run": dry_run,
             "topics": [_report_as_json(report) for report in reports],
             "letters": [_as_json(letter) for letter in letters],
         }
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
         _refuse_strangers(reports, contract, topics)
         return
     if letters:
         _print(_table(letters))
     for report in reports:
         if report.has_letters or not report.strangers:
-            _tell(report, dry_run=dry_run)
+            _print_report(report, dry_run=dry_run)
     _refuse_strangers(reports, contract, topics)
 
 
@@ -275,7 +283,7 @@ def _milliseconds(option: str, text: str | None) -> int | None:
     except ValueError as error:
         raise BadInput(
             f"{option} {text} is not a time",
-            hint="write 30s, 10m, 2h or 3d for so long ago; or 2026-05-01, 2026-05-01T12:00:00Z",
+            hint="write how long ago (30s, 10m, 2h, 3d) or when (2026-05-01T12:00:00Z)",
         ) from error
     return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
@@ -283,11 +291,11 @@ def _milliseconds(option: str, text: str | None) -> int | None:
 def _reached(
     kafka: str | None, contract_path: Path | None
 ) -> tuple[dict[str, str], set[str], Contract | None]:
-    """How to talk to the cluster, its topics, and the contract if there is one."""
+    """Returns the client settings, the names of all topics, and the contract if there is one."""
     from lossless.engines.choose import connect
     from lossless.engines.metadata import read_metadata
 
-    # An address is enough: a contract is needed only when it says where the cluster is.
+    # A contract is needed only to find the cluster; an address is enough.
     found = find_contract(contract_path)
     contract = load_contract(found) if found else None
     client = connect(kafka, contract).client_settings
@@ -305,36 +313,33 @@ def _refuse_strangers(
 
 def _no_letters(topic: str, count: int, in_tables: list[PipelineLetters]) -> BadInput:
     return BadInput(
-        f"{topic} holds no dead letters: {_records(count)} without the headers that say where a "
-        "record failed, and why",
+        f"{topic} contains no dead letters: {_without_headers(count)}",
         hint="; ".join(map(str, in_tables))
-        or "name a topic that a consumer sends dead letters to; without a topic, `lossless "
-        f"dead-letters list` reads all that end in {_SUFFIX}",
+        or "name a dead letter topic; without a topic, `lossless dead-letters list` reads all "
+        f"whose names end in {_SUFFIX}",
     )
 
 
-def _tell_strangers(topic: str, count: int) -> None:
-    stderr.print(
-        f"{topic}: {_records(count)} without the headers of a dead letter, not shown", markup=False
-    )
+def _print_skipped(topic: str, count: int) -> None:
+    stderr.print(f"{topic}: {_without_headers(count)}, not shown", markup=False)
 
 
-def _records(count: int) -> str:
-    return f"{count:,} {'record' if count == 1 else 'records'}"
+def _without_headers(count: int) -> str:
+    return f"{counted(count, 'record')} without the headers of a dead letter"
 
 
 def _chosen(name: str, existing: set[str]) -> str:
-    """`orders` means its dead letters, where it has a topic for them; else it is one itself."""
+    """Returns `NAME-dlt` if that topic exists, else NAME. Raises BadInput if neither does."""
     for candidate in (f"{name}{_SUFFIX}", name):
         if candidate in existing:
             return candidate
     letters = sorted(each for each in existing if each.endswith(_SUFFIX))
     close = nearest(f"{name}{_SUFFIX}", letters) or nearest(name, existing)
     raise BadInput(
-        f"there is no topic {name!r}, and no {name + _SUFFIX!r}",
+        f"neither topic {name!r} nor {name + _SUFFIX!r} exists",
         hint=f"did you mean {close!r}?"
         if close
-        else f"dead letter topics there are: {', '.join(letters) or 'none'}",
+        else f"existing dead letter topics: {', '.join(letters) or 'none'}",
     )
 
 
@@ -355,7 +360,7 @@ def _table(letters: list[DeadLetter]) -> Table:
         why = ": ".join(part for part in (_short(letter.exception), letter.message) if part)
         cells = (
             _time(letter.timestamp_ms),
-            letter.original_place or f"? (lies in {letter.place})",
+            letter.original_place or f"? (stored in {letter.place})",
             letter.group or "-",
             "-" if letter.attempts is None else str(letter.attempts),
             _start(why, 60) or "-",
@@ -367,38 +372,35 @@ def _table(letters: list[DeadLetter]) -> Table:
 
 
 def _print(table: Table) -> None:
-    """In a terminal as wide as it is; for a file or another program, one line for each letter."""
+    """Prints the table: fitted to a terminal, else one line per letter."""
     console = stdout if stdout.is_terminal else Console(highlight=False, width=_WIDTH_MAX)
     console.print(table)
 
 
-def _tell(report: ReplayReport, *, dry_run: bool) -> None:
+def _print_report(report: ReplayReport, *, dry_run: bool) -> None:
     count = report.matched if dry_run else report.sent
     if count:
-        what = f"{count:,} {'would go' if dry_run else 'went'} back"
+        what = f"{counted(count, 'letter')} {'would be sent' if dry_run else 'sent'} back"
     else:
         what = "nothing to send back"
-    rest = [f"{report.others:,} not asked for"] if report.others else []
+    rest = [f"{report.others:,} did not match the filters"] if report.others else []
     if report.more:
-        rest.append("more are left: --limit was reached")
+        rest.append("more are left; --limit was reached")
     click.echo(f"{report.topic}: {what}" + (f" ({', '.join(rest)})" if rest else ""))
     if report.unknown:
         named = ", ".join(report.unknown[:_NAMED]) + (", …" if report.unknown[_NAMED:] else "")
         stderr.print(
-            f"{report.topic}: {len(report.unknown):,} say not where they are from, or hold no copy "
-            f"of the record, and were left: {named}",
+            f"{report.topic}: {counted(len(report.unknown), 'letter')} not sent, because the "
+            f"original topic or the record is missing: {named}",
             markup=False,
         )
     if report.strangers:
-        stderr.print(
-            f"{report.topic}: {_records(report.strangers)} without the headers of a dead letter, "
-            "left where they are",
-            markup=False,
-        )
+        skipped = _without_headers(report.strangers)
+        stderr.print(f"{report.topic}: {skipped}, not sent", markup=False)
     if report.deleted:
         stderr.print(
-            f"{report.topic}: up to {report.deleted:,} were deleted by retention before they were "
-            "sent back",
+            f"{report.topic}: retention deleted up to {counted(report.deleted, 'letter')} before "
+            "they could be sent back",
             markup=False,
         )
 
@@ -443,7 +445,7 @@ def _report_as_json(report: ReplayReport) -> dict[str, Any]:
 
 
 def _bytes_as_json(name: str, value: bytes | None) -> dict[str, str | None]:
-    """Text where it is text; else in base 64, under a name that says so."""
+    """Returns UTF-8 text under `name`, or other bytes as base 64 under `name_base64`."""
     if value is None:
         return {name: None}
     try:
@@ -480,6 +482,6 @@ def _shown(value: bytes | None, length: int) -> str:
 
 
 def _start(text: str, length: int) -> str:
-    """One line of it, and nothing that a terminal would obey."""
+    """Returns the start of the text on one line, without control characters."""
     clean = "".join(each if each.isprintable() else " " for each in text)
     return clean if len(clean) <= length else clean[: length - 1] + "…"

@@ -1,4 +1,4 @@
-"""`lossless demo`: the promise on real components, under kill -9, in about a minute."""
+"""`lossless demo`: demonstrates delivery on real components that are killed with SIGKILL."""
 
 from __future__ import annotations
 
@@ -28,58 +28,58 @@ from lossless.extras import require_extra
 
 if TYPE_CHECKING:
     from lossless.demo.comparison import JudgedOrder
+    from lossless.demo.progress import Counts, InjectedFault
     from lossless.demo.result import DemoResult
-    from lossless.demo.telling import Counts, FaultTold
     from lossless.pipeline.audit import AuditReport
 
-ORDERS_LEAST = 1_000  # fewer do not fill the batches between which the faults fall
+ORDERS_MIN = 1_000  # fewer do not fill the batches between which the faults are injected
 SHOWN_MAX = 10
-SILENCE_MAX_S = 5.0  # a demo that says nothing for longer seems to hang
-AUDIT_WIDTH = 120  # what the audit's table takes; a file or a pipe has no width of its own
+SILENCE_MAX_S = 5.0  # a demo that prints nothing for longer seems to hang
+AUDIT_WIDTH = 120  # needed by the audit's table; a file or a pipe has no width of its own
 
 
 @click.command()
 @click.option(
     "--careless",
     is_flag=True,
-    help="The settings people usually have: see what is lost and what is duplicated.",
+    help="Use common but unsafe settings, and show the records lost and duplicated.",
 )
 @click.option(
     "--records",
-    type=click.IntRange(min=ORDERS_LEAST),
+    type=click.IntRange(min=ORDERS_MIN),
     default=200_000,
     show_default=True,
-    help="How many orders to produce.",
+    help="Number of orders to produce.",
 )
 @click.option(
     "--keep",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Keep everything in DIR (new or empty): contract, table, logs, events. Otherwise "
-    "nothing is left.",
+    help="Keep the contract, table, logs and events in DIR, a new or empty folder. By default "
+    "everything is deleted.",
 )
 @options.engine
 @options.output_format
 def command(
     careless: bool, records: int, keep: Path | None, engine: str, output_format: str
 ) -> None:
-    """See nothing get lost while brokers and drivers die.
+    """Deliver orders through a broker crash and a driver crash, then audit them.
 
-    Starts three brokers in processes of their own, produces orders with idempotent producers that
-    report what was acknowledged, and runs a pipeline into a Delta table. In the middle of it the
-    leader of a partition is killed with -9, then the Spark driver between the table's commit and
-    its own checkpoint; both come back. The audit at the end compares what was acknowledged, the
-    log and the table. About a minute, once the jars are there; Ctrl-C stops everything.
+    Starts three brokers, produces orders with idempotent producers, and runs a pipeline into a
+    Delta table. While orders are in flight, the demo kills a partition leader with SIGKILL, then
+    the Spark driver, between the commit to the table and the checkpoint. Both are restarted. At the
+    end, the audit compares the acknowledged orders, the log and the table. The demo takes about a
+    minute once the jars are fetched. Ctrl-C stops everything.
 
-    With --careless the same happens to what people usually have: acks=1, no idempotence, a plain
-    append in foreachBatch. The exit code is then 1, because the promise is broken.
+    With --careless the same faults hit common but unsafe settings: acks=1, no idempotence, and a
+    plain append in foreachBatch. The exit code is then 1, because the promise is broken.
 
     \b
     The last line counts
-      acknowledged   orders that Kafka told a producer it had
+      acknowledged   orders that Kafka acknowledged
       stored         distinct orders in the table
-      lost           acknowledged, and not in the table
-      duplicated     rows beyond the first of their order
+      lost           acknowledged orders that are not in the table
+      duplicated     rows beyond the first of each order
 
     \b
     Examples
@@ -88,13 +88,13 @@ def command(
       lossless demo --kafka apache
       lossless demo --keep ./demo && ls ./demo
     """
-    require_extra("spark")  # the drivers are processes of their own, started a minute later
+    require_extra("spark")  # now, because the drivers, separate processes, start much later
     from lossless.demo.careful import run_careful
     from lossless.demo.careless import run_careless
 
     run = run_careless if careless else run_careful
-    with _interruptible(), _telling() as teller:
-        result = run(engine=engine, orders=records, keep=keep, teller=teller)
+    with _interruptible(), _show_progress() as progress:
+        result = run(engine=engine, orders=records, keep=keep, progress=progress)
     if output_format == "json":
         print(json.dumps(_as_json(result)))
     else:
@@ -105,7 +105,7 @@ def command(
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """The first signal unwinds everything; while that goes on, a second one must not disturb."""
+    """Turns the first signal into KeyboardInterrupt and ignores later ones during the cleanup."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         for number in signals:
@@ -117,7 +117,7 @@ def _interruptible() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        stderr.print("stopped; nothing is left running")
+        stderr.print("stopped; no process is left running")
         raise
     finally:
         for number, handler in before.items():
@@ -125,7 +125,7 @@ def _interruptible() -> Iterator[None]:
 
 
 class _Lines:
-    """A line for everything that happens, and one with the counts when nothing does."""
+    """Prints a line for every event, and one with the counts when there was none for a while."""
 
     def __init__(self, *, silence_max_s: float = SILENCE_MAX_S) -> None:
         self._silence_max_s = silence_max_s
@@ -135,8 +135,7 @@ class _Lines:
 
     @contextmanager
     def never_silent(self) -> Iterator[None]:
-        """Meanwhile a line is printed whenever none was for too long, whatever the demo waits for:
-        brokers, a session, the audit."""
+        """While the context is active, prints a line whenever none was printed for too long."""
         ended = threading.Event()
         thread = threading.Thread(target=self._break_silence, args=(ended,), daemon=True)
         thread.start()
@@ -148,7 +147,7 @@ class _Lines:
 
     def _break_silence(self, ended: threading.Event) -> None:
         while not ended.wait(self._silence_max_s / 10):
-            # A tenth earlier than too late.
+            # 0.8 plus the tenth between two checks stays below the maximum.
             if time.monotonic() - self._line_at >= self._silence_max_s * 0.8:
                 counts = _counted(self._counts) if self._counts else self._step or "starting"
                 self._line(f"  [dim]…[/] {escape(counts)}")
@@ -157,7 +156,7 @@ class _Lines:
         self._step = what
         self._line(escape(what))
 
-    def fault(self, fault: FaultTold) -> None:
+    def fault(self, fault: InjectedFault) -> None:
         self._line(f"[bold red]{escape(fault.what)}[/]")
         self._line(f"  [dim]{escape(fault.evidence)}[/]")
 
@@ -170,7 +169,7 @@ class _Lines:
 
 
 class _Live(_Lines):
-    """On a terminal the counts stand in the last line, and change there."""
+    """Shows the counts in the last line of a terminal and updates them in place."""
 
     def __init__(self, status: Status) -> None:
         super().__init__()
@@ -178,7 +177,7 @@ class _Live(_Lines):
 
     def step(self, what: str) -> None:
         super().step(what)
-        # Not before the first step: until then a bar may show how the jars are fetched.
+        # Not before the first step: until then the progress bar of the jars may be shown.
         self._status.start()
         self._status.update(escape(what))
 
@@ -187,7 +186,7 @@ class _Live(_Lines):
 
 
 @contextmanager
-def _telling() -> Iterator[_Lines]:
+def _show_progress() -> Iterator[_Lines]:
     if not stderr.is_terminal:
         lines = _Lines()
         with lines.never_silent():
@@ -211,14 +210,14 @@ def _print(result: DemoResult, keep: Path | None) -> None:
     if result.audit is not None:
         _print_audit(result.audit)
     if result.comparison is not None:
-        _print_judged("lost: acknowledged, and not in the table", result.comparison.lost)
+        _print_judged("lost: acknowledged, but not in the table", result.comparison.lost)
         _print_judged("duplicated: in the table more than once", result.comparison.duplicated)
     if keep is not None:
-        stdout.print(f"everything is in {keep}", markup=False)
+        stdout.print(f"kept all files in {keep}", markup=False)
     if result.variant == "careless":
         stdout.print(
-            "The promise is broken, as it was meant to be: acknowledged orders are gone, others "
-            "are there twice, and no setting or tool of this set-up told anybody."
+            "The promise is broken, as expected with these settings: acknowledged orders are "
+            "missing, others are stored twice, and nothing reported it."
         )
     elif not result.kept:
         stdout.print("The promise is broken.")
@@ -228,7 +227,7 @@ def _print(result: DemoResult, keep: Path | None) -> None:
 def _print_audit(report: AuditReport) -> None:
     from lossless.pipeline.audit.terminal import render
 
-    # Its conclusion is our last line, which other lines may come before.
+    # Without its conclusion: the demo prints its own as the last line.
     *parts, _conclusion = render(report)
     wide = Console(width=max(stdout.width, AUDIT_WIDTH), highlight=False, soft_wrap=True)
     for part in parts:
@@ -243,7 +242,7 @@ def _print_judged(title: str, judged: Sequence[JudgedOrder]) -> None:
         table.add_row(str(order.order), str(order.partition), str(order.offset), str(order.copies))
     stdout.print(table)
     if len(judged) > SHOWN_MAX:
-        stdout.print(f"  and {len(judged) - SHOWN_MAX} more; --keep DIR writes all of them down")
+        stdout.print(f"  and {len(judged) - SHOWN_MAX} more; --keep DIR saves the complete list")
 
 
 def _as_json(result: DemoResult) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`lossless doctor`: what this machine has, what it lacks, and the command that fills each gap."""
+"""`lossless doctor`: checks that the machine has everything Lossless needs."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ MEMORY_GB_MIN = 2.0
 class Finding:
     name: str
     ok: bool
-    detail: str  # the version and the place, or what is wrong
+    detail: str  # version and location, or the problem
     needed_for: str
-    required: bool = True  # by `up` or `run` as the contract stands
-    wrong: bool = False  # it is there, and has to be corrected by hand
-    mend: str | None = None  # the one command, if something is to be mended
+    required: bool = True  # by `up`, or by `run` with this contract
+    wrong: bool = False  # present but invalid: the user has to correct it
+    mend: str | None = None  # the command that fixes it, if there is one
 
     def __post_init__(self) -> None:
         if self.ok:
@@ -47,15 +47,20 @@ class Finding:
 @click.command()
 @options.output_format
 @options.contract
-@click.option("--fetch", is_flag=True, help="First fetch the jars that are missing.")
+@click.option("--fetch", is_flag=True, help="Fetch missing jars first.")
 @click.pass_context
 def command(
     ctx: click.Context, output_format: str, contract_path: Path | None, fetch: bool
 ) -> None:
-    """Say what this machine has and lacks, with the command that fills each gap.
+    """Check that this machine has everything Lossless needs.
 
-    Ends with 0 when everything is there that `up` needs and, if the contract has pipelines, `run`;
-    with 2 when the contract cannot be used or does not keep what it promises, else with 4.
+    Prints one line per component and, for each that is missing, the command that fixes it.
+
+    \b
+    Exit codes
+      0  `up` has everything it needs and, if the contract has pipelines, `run` as well
+      2  the contract is invalid, or does not keep what it promises
+      4  a component is missing
     """
     findings = list(_examine(contract_path, fetch=fetch))
     healthy = all(finding.ok for finding in findings if finding.required)
@@ -104,7 +109,7 @@ def _contract(path: Path | None) -> tuple[Contract | None, Finding]:
             return None, Finding(
                 name="contract",
                 ok=False,
-                detail="no lossless.toml here or above",
+                detail="no lossless.toml in this folder or above",
                 needed_for="run, audit",
                 required=False,
                 mend="lossless init",
@@ -112,7 +117,7 @@ def _contract(path: Path | None) -> tuple[Contract | None, Finding]:
         contract = load_contract(file)
         refuse_violations(contract, judge_all(contract))
     except ContractError as error:
-        # What the pipelines need is told all the same, if it can be read.
+        # If the contract could be read, the pipelines' needs are reported nevertheless.
         return contract, Finding(
             name="contract",
             ok=False,
@@ -128,7 +133,7 @@ def _contract(path: Path | None) -> tuple[Contract | None, Finding]:
 
 def _java(*, required: bool) -> Finding:
     mend = _install(f"openjdk-{VERSION_MIN}-jre-headless", f"openjdk@{VERSION_MIN}")
-    if os.environ.get("JAVA_HOME"):  # installing another one would not be noticed
+    if os.environ.get("JAVA_HOME"):  # installing another Java would have no effect
         mend = f"unset JAVA_HOME, or point it at Java {VERSION_MIN} or newer"
     try:
         executable = java()
@@ -154,7 +159,7 @@ def _spark(*, required: bool) -> Finding:
     if absent:
         detail = f"not installed: {', '.join(absent)}"
     elif installed["pyspark"] != pinned:
-        detail = f"{installed['pyspark']} is installed, but the jars belong to {pinned}"
+        detail = f"{installed['pyspark']} is installed, but the jars need {pinned}"
     else:
         is_usable = True
         detail = f"{pinned}; pandas {installed['pandas']}, pyarrow {installed['pyarrow']}"
@@ -190,7 +195,7 @@ def _confluent_kafka() -> Finding:
 def _psycopg(*, required: bool) -> Finding:
     try:
         import psycopg
-    except ImportError as error:  # not there, or there without libpq
+    except ImportError as error:  # not installed, or installed without libpq
         detail, found = str(error).splitlines()[0], False
     else:
         detail, found = f"{psycopg.__version__}; libpq {psycopg.pq.version()}", True
@@ -213,7 +218,7 @@ def _jars(name: str, needed_for: str, *, required: bool, fetch: bool) -> Finding
             detail = error.what
     found = jars.present(name)
     if not found and not fetch:
-        detail = f"{jars.MEGABYTES[name]} MB, fetched at the first use to {detail}"
+        detail = f"{jars.MEGABYTES[name]} MB, to be fetched into {detail} on first use"
     return Finding(
         name=f"{name} jars",
         ok=found,
@@ -245,7 +250,7 @@ def _disk(folder: Path) -> Finding:
         ok=free_gb >= DISK_FREE_GB_MIN,
         detail=f"{free_gb:.1f} GB free in {folder}",
         needed_for="up, run",
-        mend=f"free {DISK_FREE_GB_MIN:g} GB there, or work in another folder",
+        mend=f"free {DISK_FREE_GB_MIN:g} GB, or work in another folder",
     )
 
 
@@ -288,7 +293,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _pinned(distribution: str) -> str | None:
-    """The one release that this package asks for, read from its own metadata."""
+    """Returns the release that this package pins, from its own metadata."""
     for requirement in requires("lossless") or []:
         if match := re.match(rf"{distribution}==([^\s;]+)", requirement):
             return match[1]
@@ -300,4 +305,4 @@ def _install(debian: str, homebrew: str) -> str:
         return f"{'' if os.geteuid() == 0 else 'sudo '}apt-get install -y {debian}"
     if shutil.which("brew"):
         return f"brew install {homebrew}"
-    return f"install {debian} with the system's package manager"
+    return f"install {debian} with your package manager"

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from lossless.cli.cluster import home_of, location_options
-from lossless.engines.detached import find_cluster, forget
 
 
 @click.command()
@@ -17,6 +16,8 @@ def command(contract_path: Path | None, data: Path | None) -> None:
 
     Deletes its data, unless it was started with `lossless up --data`.
     """
+    from lossless.engines.detached import find_cluster, forget
+
     place = home_of(contract_path)
     cluster = find_cluster(place, data)
     if cluster is None:

@@ -1,4 +1,4 @@
-"""`lossless run`: topics to tables, exactly once."""
+"""`lossless run`: delivers records from topics to tables, exactly once."""
 
 from __future__ import annotations
 
@@ -29,22 +29,25 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("pipelines", nargs=-1, metavar="[PIPELINE]...")
-@click.option("--once", is_flag=True, help="Stop when everything that is there now is stored.")
-@click.option("--dry-run", is_flag=True, help="Show settings, offsets and schema; write nothing.")
+@click.option("--once", is_flag=True, help="Stop when all records that exist now are stored.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show settings, offsets and schema, and write nothing."
+)
 @options.master
 @options.kafka
 @options.contract
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Go on although records are gone (retention, a re-created topic); the ledger records it.",
+    help="Continue although records were deleted (retention, a re-created topic), and record the "
+    "loss in the ledger.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How progress is told on stderr: for people, or one JSON object a line.",
+    help="Format of progress on stderr; json is one object per line.",
 )
 @options.output_format
 def command(
@@ -58,17 +61,18 @@ def command(
     log_format: str,
     output_format: str,
 ) -> None:
-    """Carry topics to tables, exactly once.
+    """Deliver records from topics to tables, exactly once.
 
-    Runs the pipelines named, or all of the contract. Rows, dead letters, counts and offsets move
-    together in the sink's own ledger, so a run that dies goes on where the table says, whatever
-    became of its checkpoint. Ctrl-C or SIGTERM finishes the batch under way and stops.
+    Runs the given pipelines, or all pipelines of the contract. Each batch commits its rows, dead
+    letters, counts and offsets together in the sink. After a crash, the next run resumes from the
+    offsets in the sink and needs no checkpoint. Ctrl-C or SIGTERM finishes the current batch, then
+    stops.
 
     \b
     Examples
       lossless run orders                 run until stopped
-      lossless run --once                 everything that is there now, then stop
-      lossless run orders --dry-run       what would be read and written
+      lossless run --once                 store all records that exist now, then stop
+      lossless run orders --dry-run       show what would be read and written
     """
     from lossless.engines.choose import connect
     from lossless.pipeline.before_spark import check_master
@@ -88,7 +92,7 @@ def command(
     if len(names) == 1:
         running = [Pipeline(names[0], contract=contract, kafka=kafka, master=master)]
     else:
-        connect(kafka, contract)  # a cluster that does not answer is found before Spark starts
+        connect(kafka, contract)  # finds an unreachable cluster before Spark starts
         settings = {key: value for each in chosen for key, value in each.spark.items()}
         spark = build_session(
             "pipelines", master=master, settings=settings, log=spark_log(contract)
@@ -129,10 +133,11 @@ def command(
 def _run_all(
     pipelines: list[Pipeline], run: Callable[[Pipeline], Ledger], *, stop_the_others: bool
 ) -> tuple[dict[int, Ledger], dict[int, BaseException], bool]:
-    """Runs every pipeline in a thread of its own: ledgers and failures by index.
+    """Runs every pipeline in its own thread. Returns ledgers and failures by index, and whether
+    SIGINT interrupted the run.
 
-    A failure of one drains the others, so that whatever supervises the process can start it again;
-    runs that end by themselves are left to finish.
+    With `stop_the_others`, the failure of one pipeline drains the others, so that a supervisor can
+    restart the process. Without, the others run to their end.
     """
     results: dict[int, Ledger] = {}
     failures: dict[int, BaseException] = {}
@@ -143,7 +148,7 @@ def _run_all(
             if interrupted.is_set():
                 raise KeyboardInterrupt
             interrupted.set()
-        stderr.print("finishing the batch under way …")
+        stderr.print("finishing the current batch …")
         for pipeline in pipelines:
             pipeline.stop()
 
@@ -159,8 +164,8 @@ def _run_all(
     threads = [threading.Thread(target=work, args=(i,)) for i in range(len(pipelines))]
     for thread in threads:
         thread.start()
-    # PySpark sets a SIGINT handler of its own when a session starts, but only in the main thread:
-    # here the sessions start in others, so these stay.
+    # PySpark installs its own SIGINT handler when a session starts, but only in the main thread.
+    # These sessions start in other threads, so our handlers stay.
     signal.signal(signal.SIGINT, drain)
     signal.signal(signal.SIGTERM, drain)
     for thread in threads:
@@ -189,7 +194,7 @@ def _print_result(name: str, ledger: Ledger, read_now: int, output_format: str) 
 
 
 def summary(ledger: Ledger, read_now: int) -> str:
-    """What a run did, of how many records of this run, and what the table holds in total."""
+    """Returns one line: the records of this run, and the totals of the table."""
     positions = ledger.positions.values()
     records = sum(p.read.count for p in positions)
     rows, stored = sum(p.rows for p in positions), sum(p.stored.count for p in positions)
@@ -197,7 +202,7 @@ def summary(ledger: Ledger, read_now: int) -> str:
     filtered = sum(p.filtered.count for p in positions)
     became = counted(rows, "row")
     if rows != stored:
-        became += f" of {counted(stored, 'record')}"  # a transform made several of one
+        became += f" of {counted(stored, 'record')}"  # a transform made several rows of one record
     parts = [became]
     if dead:
         parts.append(counted(dead, "dead letter"))
@@ -242,7 +247,7 @@ def _print_dry_run(plan: DryRun, output_format: str) -> None:
     stdout.print("to read")
     for source, offset in sorted(plan.offsets.items()):
         behind = plan.latest[source] - offset
-        stdout.print(f"  {source}: {offset} to {plan.latest[source]} ({behind} offsets)")
+        stdout.print(f"  {source}: {offset} to {plan.latest[source]} ({counted(behind, 'offset')})")
     stdout.print("schema" + ("" if difference.exists else " (the table does not exist yet)"))
     for field in plan.row_schema.fields:
         stdout.print(f"  {field.name} {field.dataType.simpleString()}", markup=False)

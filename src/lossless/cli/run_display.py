@@ -1,4 +1,4 @@
-"""How a run is shown: a live table on a terminal, lines in a file, JSON for a log collector."""
+"""Progress of a run: a live table on a terminal, lines in a file, JSON for a log collector."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lossless.pipeline.ledger import SourcePartition
 
 
 class LineLog:
-    """A line for every event that matters."""
+    """Prints a line for every event except lag."""
 
     def __call__(self, event: Event) -> None:
         line = self.line(event)
@@ -51,7 +51,7 @@ class LineLog:
     def line(self, event: Event) -> str | None:
         match event:
             case Started():
-                return f"to {event.sink}, from ledger {event.ledger.sequence}"
+                return f"writing to {event.sink}, ledger at {event.ledger.sequence}"
             case Accepted():
                 losses = "; ".join(f"{source}: {what}" for source, what in event.losses.items())
                 return f"accepted as lost: {losses}"
@@ -62,7 +62,7 @@ class LineLog:
                     f"in {event.batch_s:.2f} s"
                 )
             case Retrying():
-                return f"again in {event.wait_s:.1f} s: {event.why}"
+                return f"retrying in {event.wait_s:.1f} s: {event.why}"
             case Warned():
                 return f"warning: {event.message}"
             case Stopped():
@@ -72,7 +72,7 @@ class LineLog:
 
 
 class JsonLog(LineLog):
-    """One JSON object a line, for a collector."""
+    """Prints one JSON object per line, for a log collector."""
 
     def __call__(self, event: Event) -> None:
         print(json.dumps(as_json(event)), file=sys.stderr, flush=True)
@@ -80,7 +80,7 @@ class JsonLog(LineLog):
 
 @dataclass(slots=True)
 class _Shown:
-    """What the table says of one pipeline."""
+    """The table's values for one pipeline."""
 
     batch: int = 0
     records: int = 0
@@ -92,7 +92,7 @@ class _Shown:
 
 
 class LiveTable(LineLog):
-    """Batch, rows a second, lag by partition, dead letters and the last commit, in place."""
+    """A live table: batch, rows per second, lag by partition, dead letters and last commit."""
 
     def __init__(self) -> None:
         self._shown: dict[str, _Shown] = {}
@@ -159,5 +159,5 @@ def _lag(lag: Mapping[SourcePartition, int]) -> str:
         return "-"
     if len(lag) > 12:
         worst = max(lag.items(), key=lambda item: item[1])
-        return f"{sum(lag.values()):,} in all, most {worst[1]:,} at {worst[0]}"
+        return f"{sum(lag.values()):,} in total, maximum {worst[1]:,} in {worst[0]}"
     return " ".join(f"{source.partition}:{behind:,}" for source, behind in sorted(lag.items()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich import box
@@ -12,8 +13,10 @@ from rich.table import Table
 
 from lossless.cli.cluster import location_options, running_cluster
 from lossless.cli.console import stdout
-from lossless.engines.local.cluster import LocalCluster
 from lossless.errors import Unavailable
+
+if TYPE_CHECKING:
+    from lossless.engines.local.cluster import LocalCluster
 
 _STYLES = {"running": "green", "paused": "yellow", "dead": "red"}
 

@@ -6,6 +6,7 @@ import dataclasses
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,15 +14,12 @@ from lossless.cli.cluster import contract_option, optional_contract
 from lossless.cli.console import print_aside
 from lossless.contract import Contract
 from lossless.contract.rules.judging import enforce, judge_cluster
-from lossless.engines.choose import ENGINES, check_choice
-from lossless.engines.detached import clusters_of, default_data, forget, home, note
 from lossless.engines.interface import ClusterSpec
-from lossless.engines.local.cluster import LocalCluster
-from lossless.engines.local.start import DEFAULT_ENGINE, start_cluster
-from lossless.engines.local.state import read_state
-from lossless.engines.metadata import create_topics
 from lossless.engines.signals import stopped_by_signals, uninterrupted
 from lossless.errors import EXIT_INTERRUPTED, BadInput
+
+if TYPE_CHECKING:
+    from lossless.engines.local.cluster import LocalCluster
 
 LOOK_EVERY_S = 0.5
 
@@ -30,7 +28,7 @@ LOOK_EVERY_S = 0.5
 @click.option(
     "--kafka",
     "engine",
-    default=DEFAULT_ENGINE,
+    default="embedded",
     show_default=True,
     metavar="embedded|apache",
     help="The brokers to run: this package's own, or Apache Kafka's (needs Java).",
@@ -86,6 +84,9 @@ def command(
     If there is a contract, its topics are created. Without --data, all data is deleted when the
     cluster stops.
     """
+    from lossless.engines.choose import ENGINES, check_choice
+    from lossless.engines.detached import default_data, home
+
     check_choice(engine)
     if engine not in ENGINES:
         raise BadInput(f"--kafka {engine} is an address", hint="choose embedded or apache")
@@ -128,6 +129,9 @@ def _start(
     temporary: bool,
     ends_with_program: bool,
 ) -> LocalCluster:
+    from lossless.engines.detached import forget, note
+    from lossless.engines.local.start import start_cluster
+
     cluster = None
     try:
         note(place, folder)  # first, so that `down` finds the brokers even if this process dies
@@ -151,6 +155,8 @@ def _start(
 
 def _refuse_second(place: Path, folder: Path, *, is_chosen: bool) -> None:
     """Refuses a second cluster unless --data names its folder: `down` needs it to choose one."""
+    from lossless.engines.detached import clusters_of, forget
+
     for noted in clusters_of(place):
         if any(row.state != "dead" for row in noted.status()):
             if is_chosen and noted.folder != folder:
@@ -174,6 +180,8 @@ def _spec(
     settings: dict[str, str],
 ) -> ClusterSpec:
     """Returns the spec: options take precedence over the data folder, then comes the contract."""
+    from lossless.engines.local.state import read_state
+
     spec = ClusterSpec()
     if contract is not None:
         promised = contract.cluster
@@ -229,6 +237,8 @@ def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def _create_topics(contract: Contract | None, cluster: LocalCluster) -> None:
+    from lossless.engines.metadata import create_topics
+
     if contract is None or not contract.topics:
         return
     count = len(cluster.plan.brokers)
@@ -247,6 +257,9 @@ def _create_topics(contract: Contract | None, cluster: LocalCluster) -> None:
 
 def _stay(cluster: LocalCluster, place: Path) -> None:
     """Waits for a signal or for `lossless down`, and reports brokers that die or restart."""
+    from lossless.engines.detached import forget
+    from lossless.engines.local.state import read_state
+
     known = {row.broker: row.state for row in cluster.status()}
     print_aside("Ctrl-C stops the cluster")
     try:

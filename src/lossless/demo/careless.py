@@ -1,16 +1,16 @@
-"""The careless variant: what people usually have, the same two kills, and what they cost.
+"""The careless variant: common but unsafe settings under the same two kills.
 
-Loss is made certain, not probable. With acks=1 the leader acknowledges alone; its followers, which
-are paused, cannot copy what it has. It is killed before anybody notices, and one of the followers,
-in sync by the book, becomes leader: an orderly election that forgets acknowledged orders. When the
-old leader returns it cuts its log to the new one's.
+The demo makes the loss certain, not just probable. With acks=1 the leader acknowledges orders that
+its followers, which are paused, cannot replicate. The leader is then killed, and a follower that is
+still in the in-sync set becomes leader: a clean election that loses acknowledged orders. When the
+old leader restarts, it truncates its log to match the new leader's.
 
-Why it cannot fail to happen:
-- A follower's fetch that was under way when it was paused is answered into its socket, and read
-  when it goes on. The leader answers within replica.fetch.wait.max.ms, data or no data, and a
-  paused follower asks no second time: what is acknowledged after that is on the leader alone.
-- The brokers are their own controllers. While two of three are paused there is no quorum that
-  could take them out of the in-sync set, and the pause is far shorter than a broker's session.
+Why the loss is certain:
+- If a follower is paused during a fetch, the response waits in its socket until the follower
+  resumes. The leader responds within replica.fetch.wait.max.ms even without data, and a paused
+  follower sends no further fetch. Records acknowledged after that are on the leader alone.
+- The brokers are also the controllers. While two of three are paused, there is no quorum to remove
+  them from the in-sync set, and the pause is much shorter than a broker's session timeout.
 """
 
 from __future__ import annotations
@@ -22,44 +22,47 @@ from pathlib import Path
 
 from lossless.contract.faults import Fault, FaultKind
 from lossless.demo.comparison import Comparison, compare, read_acknowledged, read_copies
-from lossless.demo.folder import TOPIC
-from lossless.demo.producing import CARELESS
-from lossless.demo.result import DemoResult
-from lossless.demo.stage import (
+from lossless.demo.environment import (
+    CRASH_BATCH,
     CRASH_POINT,
-    DEADLY_BATCH,
     FIRST_SHARE,
     SECOND_SHARE,
     STRIKE_SHARE,
+    Environment,
     Settings,
-    Stage,
+    demo_environment,
     evidence_of_death,
-    set_stage,
     since,
 )
-from lossless.demo.telling import Teller
+from lossless.demo.folder import TOPIC
+from lossless.demo.producing import CARELESS
+from lossless.demo.progress import Progress
+from lossless.demo.result import DemoResult
 from lossless.errors import Undecided
 
 SETTINGS = Settings(producer=CARELESS, topic={}, session_timeout_ms=5_000, reports=False)
 # Twice Kafka's default of replica.fetch.wait.max.ms.
 FETCHES_ANSWERED_S = 1.0
-# What the producers send meanwhile: two thirds of it wait for the paused brokers, and must fit into
-# the producers' buffers.
+# Orders sent during the pause. Two thirds of them wait for the paused brokers, so they must fit
+# into the producers' buffers.
 WAVE_MAX = 10_000
 
 
-def run_careless(*, engine: str, orders: int, keep: Path | None, teller: Teller) -> DemoResult:
+def run_careless(*, engine: str, orders: int, keep: Path | None, progress: Progress) -> DemoResult:
+    """Runs the careless variant. Raises Undecided if no order was lost or none duplicated."""
     began = time.monotonic()
-    with set_stage(SETTINGS, engine=engine, orders=orders, keep=keep, teller=teller) as stage:
-        comparison = _deliver(stage)
-        faults = tuple(stage.faults)
+    with demo_environment(
+        SETTINGS, engine=engine, orders=orders, keep=keep, progress=progress
+    ) as demo:
+        comparison = _deliver(demo)
+        faults = tuple(demo.faults)
         if keep is not None:
-            _write_judged(stage.folder.path / "judged.json", comparison)
+            _write_judged(demo.folder.path / "judged.json", comparison)
     if not comparison.lost or not comparison.duplicated:
         raise Undecided(
             f"the faults took effect, but {len(comparison.lost)} orders were lost and "
-            f"{len(comparison.duplicated)} duplicated: this demo promises both",
-            hint="that should not be possible; please report it",
+            f"{len(comparison.duplicated)} duplicated; both should be above 0",
+            hint="this should be impossible; please report it",
         )
     return DemoResult(
         variant="careless",
@@ -75,82 +78,86 @@ def run_careless(*, engine: str, orders: int, keep: Path | None, teller: Teller)
     )
 
 
-def _deliver(stage: Stage) -> Comparison:
+def _deliver(demo: Environment) -> Comparison:
     job = (
         "lossless.demo.careless_job",
-        str(stage.folder.path),
-        stage.cluster.bootstrap_servers,
-        str(stage.records_per_batch),
+        str(demo.folder.path),
+        demo.cluster.bootstrap_servers,
+        str(demo.records_per_batch),
     )
-    stage.teller.step("producing orders (acks=1) and starting a plain foreachBatch append to Delta")
-    driver = stage.start_driver(job, crash_points=CRASH_POINT)
-    stage.producers.open_to(stage.share(FIRST_SHARE))
-    stage.wait_for_acknowledged(stage.share(FIRST_SHARE))
-    # All of them: the job must not be in the middle of a batch when the leader dies, since it ends
-    # with the first read that fails.
-    stage.wait_for_stored(driver, stage.share(FIRST_SHARE))
+    demo.progress.step(
+        "producing orders (acks=1) and starting a plain foreachBatch append to Delta"
+    )
+    driver = demo.start_driver(job, crash_points=CRASH_POINT)
+    demo.producers.allow_up_to(demo.share(FIRST_SHARE))
+    demo.wait_for_acknowledged(demo.share(FIRST_SHARE))
+    # Wait for all of them: the job must not be in the middle of a batch when the leader dies,
+    # because it stops at the first failed read.
+    demo.wait_for_stored(driver, demo.share(FIRST_SHARE))
 
-    victim = _lose(stage)
+    victim = _lose_orders(demo)
     if driver.exit_code is not None:
-        raise Undecided("the driver died before the leader did: the demo wants it the other way")
+        raise Undecided(
+            "the driver died before the leader was killed; the demo needs the opposite order"
+        )
 
-    stage.teller.step(f"waiting for the driver to die in batch {DEADLY_BATCH}")
-    stage.producers.open_to(stage.share(SECOND_SHARE))
-    stage.wait_for_death(driver)
-    stage.tell_fault(
+    demo.progress.step(f"waiting for the driver to die in batch {CRASH_BATCH}")
+    demo.producers.allow_up_to(demo.share(SECOND_SHARE))
+    demo.wait_for_death(driver)
+    demo.report_fault(
         "kill -9 of the driver, Python and JVM, between its append and the checkpoint",
-        evidence_of_death(driver, [stage.folder.checkpoint]),
+        evidence_of_death(driver, [demo.folder.checkpoint]),
     )
 
-    stage.teller.step(f"bringing broker {victim} back and producing the rest")
-    stage.producers.open_to(stage.orders)
-    stage.inject(Fault(kind=FaultKind.BROKER_RESTART, broker=victim), f"broker {victim} comes back")
-    stage.wait_for(lambda: stage.producers.finished, "the producers to finish")
+    demo.progress.step(f"restarting broker {victim} and producing the remaining orders")
+    demo.producers.allow_up_to(demo.orders)
+    demo.inject(Fault(kind=FaultKind.BROKER_RESTART, broker=victim), f"restart of broker {victim}")
+    demo.wait_for(lambda: demo.producers.finished, "the producers to finish")
 
-    stage.teller.step("starting the job again: it goes on where its checkpoint says")
-    stage.wait_for_end(stage.start_driver((*job, "--once")), "the rest to be stored")
-    stage.teller.step("comparing what was acknowledged with what is in the table")
-    return compare(read_acknowledged(stage.folder.events()), read_copies(stage.folder.copies))
+    demo.progress.step("restarting the job, which resumes from its checkpoint")
+    demo.wait_for_end(demo.start_driver((*job, "--once")), "the remaining orders to be stored")
+    demo.progress.step("comparing the acknowledged orders with the table")
+    return compare(read_acknowledged(demo.folder.events()), read_copies(demo.folder.copies))
 
 
-def _lose(stage: Stage) -> int:
-    """Kills the leader of partition 0 with acknowledged orders that nobody else has."""
-    victim = stage.cluster.leader_of(TOPIC, 0)
-    topic = stage.cluster.metadata().topics[TOPIC]
+def _lose_orders(demo: Environment) -> int:
+    """Kills the leader of partition 0 while it alone has acknowledged orders. Returns its id."""
+    victim = demo.cluster.leader_of(TOPIC, 0)
+    topic = demo.cluster.metadata().topics[TOPIC]
     led = {p.id for p in topic.partitions.values() if p.leader == victim}
     followers = sorted({b for p in topic.partitions.values() for b in p.replicas} - {victim})
-    stage.teller.step(f"pausing the followers of {TOPIC}-0: its leader goes on acknowledging")
+    demo.progress.step(f"pausing the followers of {TOPIC}-0 while its leader keeps acknowledging")
     for follower in followers:
-        stage.inject(
+        demo.inject(
             Fault(kind=FaultKind.BROKER_PAUSE, broker=follower), f"SIGSTOP of broker {follower}"
         )
     answered_at = time.monotonic() + FETCHES_ANSWERED_S
-    stage.wait_for(lambda: time.monotonic() >= answered_at, "the followers' fetches to be answered")
+    demo.wait_for(lambda: time.monotonic() >= answered_at, "responses to the followers' fetches")
 
-    before = stage.producers.acknowledged_in(led)
-    first = stage.share(FIRST_SHARE)
-    wave = min(stage.share(STRIKE_SHARE) - first, WAVE_MAX)
-    stage.producers.open_to(first + wave)
+    before = demo.producers.acknowledged_in(led)
+    first = demo.share(FIRST_SHARE)
+    wave = min(demo.share(STRIKE_SHARE) - first, WAVE_MAX)
+    demo.producers.allow_up_to(first + wave)
     # A third of the wave goes to the leader's partitions; half of that is plenty.
     alone = max(1, wave // 6)
-    stage.wait_for(
-        lambda: stage.producers.acknowledged_in(led) - before >= alone,
-        f"{alone} orders that broker {victim} alone acknowledges",
+    demo.wait_for(
+        lambda: demo.producers.acknowledged_in(led) - before >= alone,
+        f"{alone} orders that only broker {victim} has",
     )
-    doomed = stage.producers.acknowledged_in(led) - before
-    stage.inject(
+    doomed = demo.producers.acknowledged_in(led) - before
+    demo.inject(
         Fault(kind=FaultKind.BROKER_CRASH, broker=victim),
-        f"kill -9 of broker {victim}, leader of {TOPIC}-0, which alone has at least {doomed} of "
-        "the orders it acknowledged",
+        f"kill -9 of broker {victim}, leader of {TOPIC}-0, while at least {doomed} acknowledged "
+        "orders exist nowhere else",
     )
     for follower in followers:
-        stage.inject(
+        demo.inject(
             Fault(kind=FaultKind.BROKER_RESUME, broker=follower), f"SIGCONT of broker {follower}"
         )
-    leader = stage.wait_for_leader(other_than=victim)
-    stage.tell_fault(
-        f"broker {leader} leads {TOPIC}-0 now",
-        "elected from the in-sync replicas, without the orders that only the dead leader had",
+    leader = demo.wait_for_leader(other_than=victim)
+    demo.report_fault(
+        f"broker {leader} is the new leader of {TOPIC}-0",
+        "elected from the in-sync replicas, without the orders that only the old leader had",
     )
     return victim
 

@@ -1,10 +1,10 @@
-"""The job that people usually have: Kafka to Delta by a plain append in `foreachBatch`.
+"""A common but unsafe job: Kafka to Delta by a plain append in `foreachBatch`.
 
     python -m lossless.demo.careless_job FOLDER BOOTSTRAP_SERVERS RECORDS_PER_BATCH [--once]
 
-It runs until it is killed, or with --once until everything that is there is written, and then
-counts how often each order is in the table. Spark writes its checkpoint after the batch was
-written: a driver that dies in between writes the batch again, and nothing in the table tells.
+It runs until it is killed. With --once it stops when all existing records are written, then counts
+how often each order is in the table. Spark writes its checkpoint after the batch: if the driver
+dies in between, the batch is written again, and nothing in the table shows it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-# Shorter than a minute for the sake of the demo's length, and longer than an election: this job
-# ends when a client gives up.
+# Shorter than Kafka's default of a minute, to keep the demo short, and longer than an election: the
+# job stops when a client gives up.
 CLIENT_TIMEOUT_MS = 15_000
 
 
@@ -36,7 +36,7 @@ def main(folder: DemoFolder, bootstrap_servers: str, records_per_batch: int, *, 
     rows = (
         spark.read.format("delta").load(str(folder.table)).count() if folder.table.exists() else 0
     )
-    _tell(event="started", offsets={"rows in the table": rows})
+    _print_event(event="started", offsets={"rows in the table": rows})
 
     def append(batch: DataFrame, _batch_id: int) -> None:
         batch.write.format("delta").mode("append").save(str(folder.table))
@@ -63,18 +63,18 @@ def main(folder: DemoFolder, bootstrap_servers: str, records_per_batch: int, *, 
 
 
 def _watch(query: StreamingQuery) -> None:
-    """Tells of every finished batch, in the form of `lossless run --log-format json`."""
-    told = -1
+    """Prints an event per finished batch, in the format of `lossless run --log-format json`."""
+    last = -1
     ended = False
     while not ended:
         ended = bool(query.awaitTermination(1))
         for progress in query.recentProgress:
-            if progress["batchId"] > told and progress["numInputRows"]:
-                told = progress["batchId"]
-                _tell(event="committed", records=progress["numInputRows"])
+            if progress["batchId"] > last and progress["numInputRows"]:
+                last = progress["batchId"]
+                _print_event(event="committed", records=progress["numInputRows"])
 
 
-def _tell(**event: object) -> None:
+def _print_event(**event: object) -> None:
     print(json.dumps(event), file=sys.stderr, flush=True)
 
 

@@ -1,7 +1,7 @@
-"""Acknowledged orders against the table: which are missing, and which are there more than once.
+"""Compares acknowledged orders with the table: which are missing, and which are duplicated.
 
-The judge of the careless variant, which has no ledger and no audit: it knows only what the
-producers wrote down and how often each order number occurs in the table.
+Used by the careless variant, which has no ledger and no audit. Input is the producers' log of
+acknowledgements, and the number of rows per order in the table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lossless.demo.orders import order_number
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class JudgedOrder:
-    """One order that is not in the table exactly once, and where Kafka said that it was."""
+    """An order that is not in the table exactly once, and its acknowledged offset."""
 
     order: int
     partition: int | None  # None: it was never acknowledged
@@ -26,22 +26,25 @@ class JudgedOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    acknowledged: int  # orders that Kafka said it had
+    """The result of `compare`."""
+
+    acknowledged: int  # orders that Kafka acknowledged
     stored: int  # distinct orders in the table
-    lost: Sequence[JudgedOrder]  # acknowledged, and not in the table
+    lost: Sequence[JudgedOrder]  # acknowledged, but not in the table
     duplicated: Sequence[JudgedOrder]  # in the table more than once
 
     @property
     def copies_too_many(self) -> int:
+        """Rows beyond the first of each order."""
         return sum(judged.copies - 1 for judged in self.duplicated)
 
 
-# Where Kafka said that an order is: (partition, offset).
+# The acknowledged (partition, offset) of each order.
 Places = Mapping[int, tuple[int, int]]
 
 
 def compare(acknowledged: Places, copies: Mapping[int, int]) -> Comparison:
-    """`copies`: how often each order number occurs in the table."""
+    """Compares acknowledged orders with `copies`, the number of rows per order in the table."""
     return Comparison(
         acknowledged=len(acknowledged),
         stored=len(copies),
@@ -60,7 +63,7 @@ def compare(acknowledged: Places, copies: Mapping[int, int]) -> Comparison:
 
 
 def read_acknowledged(files: Iterable[Path]) -> dict[int, tuple[int, int]]:
-    """The places of all acknowledged orders, from the producers' events."""
+    """Reads the partition and offset of each acknowledged order from the producers' events."""
     places = {}
     for file in files:
         with file.open() as events:
@@ -72,5 +75,5 @@ def read_acknowledged(files: Iterable[Path]) -> dict[int, tuple[int, int]]:
 
 
 def read_copies(file: Path) -> dict[int, int]:
-    """What the careless job counted: order number → rows."""
+    """Reads the number of rows per order, as the careless job counted them."""
     return {int(order): copies for order, copies in json.loads(file.read_text()).items()}

@@ -1,10 +1,10 @@
-"""A Spark driver as a family of processes: Python, its JVM and whatever they start.
+"""A Spark driver and all its processes: Python, the JVM and their children.
 
-The JVM has a session of its own, so that the family is recognised by a variable that all of them
-inherit and not by their process group.
+The JVM has its own session, so the processes have no common process group. They are found by an
+environment variable that all of them inherit.
 
-It tells what it does on stderr, one JSON object a line (`lossless run --log-format json`); other
-lines, the JVM's above all, only go to its log.
+The driver reports its progress on stderr, one JSON object per line (`lossless run --log-format
+json`). Other lines, mostly the JVM's, only go to its log.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ import psutil
 from lossless.engines.waiting import wait_until
 
 TAIL_LINES = 15
-FAMILY_VARIABLE = "LOSSLESS_DEMO_DRIVER"
-FAREWELL_S = 10.0  # what the system may take to end a process that was killed
+DRIVER_VARIABLE = "LOSSLESS_DEMO_DRIVER"
+KILL_WAIT_S = 10.0  # time for the system to end killed processes
 
 
 class Driver:
-    """Started at once. Use as a context: whatever happens, nothing of it is left running."""
+    """A driver that starts on creation. Leaving its context kills all its processes."""
 
     def __init__(
         self, command: Sequence[str], *, folder: Path, environment: Mapping[str, str], log: Path
     ) -> None:
         self.batches = 0
-        self.records = 0  # that this driver, or the ones before it, brought into the table
+        self.records = 0  # in the table, including those of earlier drivers
         self.log = log
-        self._swept = False
+        self._killed_all = False
         self._name = secrets.token_hex(8)
         self._process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, **environment, FAMILY_VARIABLE: self._name},
+            env={**os.environ, **environment, DRIVER_VARIABLE: self._name},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
         if self._process.stderr is None:
-            raise AssertionError("stderr was asked for as a pipe")
-        self._listener = threading.Thread(
-            target=self._listen, args=(self._process.stderr,), daemon=True
+            raise AssertionError("stderr is a pipe")
+        self._reader = threading.Thread(
+            target=self._read, args=(self._process.stderr,), daemon=True
         )
-        self._listener.start()
+        self._reader.start()
 
     @property
     def pid(self) -> int:
@@ -62,18 +62,22 @@ class Driver:
 
     @property
     def exit_code(self) -> int | None:
-        """Below zero: the signal that ended it. When it is gone, so is its family."""
+        """The exit code, negative for a signal; None while the driver runs.
+
+        Once the driver has ended, kills its remaining processes.
+        """
         code = self._process.poll()
-        if code is not None and not self._swept:
-            self._sweep()
+        if code is not None and not self._killed_all:
+            self._kill_all()
         return code
 
-    def go(self) -> None:
-        """Ends its standard input, which is what a driver that was started early waits for."""
+    def begin(self) -> None:
+        """Closes its standard input, for which a driver that was started early waits."""
         if self._process.stdin is not None:
             self._process.stdin.close()
 
     def tail(self) -> str:
+        """Returns the last lines of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
 
     def __enter__(self) -> Self:
@@ -85,38 +89,38 @@ class Driver:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._sweep()
+        self._kill_all()
         self._process.wait()
 
-    def _sweep(self) -> None:
-        """Ends whoever of the family is left, and returns when nobody writes any more."""
-        wait_until(self._is_gone, timeout_s=FAREWELL_S)
-        self._listener.join()
+    def _kill_all(self) -> None:
+        """Kills all processes of the driver and returns when its log is complete."""
+        wait_until(self._kill_remaining, timeout_s=KILL_WAIT_S)
+        self._reader.join()
         with contextlib.suppress(BrokenPipeError):
-            self.go()
-        self._swept = True
+            self.begin()
+        self._killed_all = True
 
-    def _is_gone(self) -> bool:
-        """Kills what is left of the family; whether there was nothing left."""
-        family = self._family()
-        for process in family:
+    def _kill_remaining(self) -> bool:
+        """Kills the processes that still run. Returns whether there were none."""
+        running = self._processes()
+        for process in running:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        return not family
+        return not running
 
-    def _family(self) -> list[psutil.Process]:
-        """Every process of the family that is not dead already."""
+    def _processes(self) -> list[psutil.Process]:
+        """Returns the processes of the driver that are not dead."""
         living = []
         for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):  # gone, or another user's
+            with contextlib.suppress(psutil.Error):  # the process has ended, or is another user's
                 if (
-                    process.environ().get(FAMILY_VARIABLE) == self._name
+                    process.environ().get(DRIVER_VARIABLE) == self._name
                     and process.status() != psutil.STATUS_ZOMBIE
                 ):
                     living.append(process)
         return living
 
-    def _listen(self, stderr: IO[bytes]) -> None:
+    def _read(self, stderr: IO[bytes]) -> None:
         with stderr, self.log.open("wb") as log:
             for line in stderr:
                 log.write(line)

@@ -1,12 +1,12 @@
-"""Where a demo keeps everything: a temporary folder, or one to look at afterwards.
+"""The folder of a demo: a temporary one, or the folder given by --keep.
 
 lossless.toml, schemas/    the contract
 kafka/                     the brokers' data and logs
 producers/                 one file of events for each producer
-drivers/                   one log for each driver, and what the crash points wrote
+drivers/                   one log for each driver, and the log of the crash points
 warehouse/orders           the table
-checkpoint/                of the careless job; a Lossless pipeline keeps none
-scratch/                   what Spark and drivers would leave in the system's temporary folder
+checkpoint/                the checkpoint of the careless job; a Lossless pipeline has none
+scratch/                   temporary files of Spark and the drivers
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ PARTITIONS = 6
 REPLICATION_FACTOR = 3
 PIPELINE = "orders"
 
-# The Java admin client asks a leader that died until its time is over, and only then who leads now:
-# by default after a minute, in which Spark plans no batch.
+# The Java admin client retries a dead leader until this timeout, then looks up the new one. With the
+# default of a minute, Spark would plan no batch for that long.
 CLIENT_TIMEOUT_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class DemoFolder:
+    """The paths of a demo's files."""
+
     path: Path
 
     @property
@@ -58,12 +60,12 @@ class DemoFolder:
 
     @property
     def copies(self) -> Path:
-        """How often each order is in the careless job's table, as that job counted."""
+        """The number of rows per order, as the careless job counted them."""
         return self.path / "copies.json"
 
     @property
     def report(self) -> Path:
-        """The audit's report, from the process that audits to the one that shows it."""
+        """The audit's report, written by the second driver and read by the demo."""
         return self.path / "audit.pickle"
 
     @property
@@ -81,24 +83,25 @@ class DemoFolder:
         return sorted(self.producers.glob("*.jsonl"))
 
     def crashes(self) -> list[str]:
-        """The crash points that fired: each is written down before it does."""
+        """Returns the crash points that fired. Each is logged before it fires."""
         if not self.crash_log.exists():
             return []
         return [line.partition(" ")[0] for line in self.crash_log.read_text().splitlines()]
 
     def spark_settings(self) -> dict[str, str]:
-        """Small and quick to start; a driver killed with -9 leaves its rubbish in our folder."""
+        """Returns Spark settings for a quick start, with all temporary files in this folder."""
         return {
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.local.dir": str(self.scratch),
             "spark.sql.warehouse.dir": str(self.scratch / "spark-warehouse"),
-            # Drivers that live for half a minute: optimising their code takes longer than it saves.
+            # Drivers live for half a minute: optimising their code would cost more than it saves.
             "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.scratch} -XX:-UsePerfData"
             " -XX:TieredStopAtLevel=1",
         }
 
     def driver_environment(self, crash_points: str) -> dict[str, str]:
+        """Returns the environment variables of a driver."""
         return {
             "TMPDIR": str(self.scratch),
             "LOSSLESS_CRASH_POINTS": crash_points,
@@ -106,8 +109,9 @@ class DemoFolder:
         }
 
     def write_contract(self, *, client: Mapping[str, str], records_per_batch: int) -> None:
+        """Writes lossless.toml and the schema that it names."""
         (self.path / "schemas" / "orders.json").write_text(json.dumps(SCHEMA, indent=2) + "\n")
-        # TOML's basic strings are written as JSON's are.
+        # JSON strings are valid TOML basic strings.
         address = "\n".join(f"client.{k} = {json.dumps(v)}" for k, v in client.items())
         spark = "\n".join(f"{k} = {json.dumps(v)}" for k, v in self.spark_settings().items())
         self.contract.write_text(
@@ -148,30 +152,30 @@ path = "./warehouse/orders"
 
 @contextmanager
 def demo_folder(keep: Path | None) -> Iterator[DemoFolder]:
-    """A folder that is gone afterwards, or the one to keep, which must be new or empty."""
+    """Yields a temporary folder, or `keep`, which must be new or empty. Raises BadInput."""
     if keep is not None:
         check_keep(keep)
         try:
             keep.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise BadInput(f"--keep {keep} cannot be made: {error.strerror}") from error
-        yield _laid_out(keep.resolve())
+            raise BadInput(f"--keep {keep} cannot be created: {error.strerror}") from error
+        yield _create_layout(keep.resolve())
         return
     temporary = Path(tempfile.mkdtemp(prefix="lossless-demo-"))
     try:
-        yield _laid_out(temporary)
+        yield _create_layout(temporary)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _laid_out(folder: Path) -> DemoFolder:
+def _create_layout(folder: Path) -> DemoFolder:
     for name in ("producers", "drivers", "scratch", "schemas"):
         (folder / name).mkdir()
     return DemoFolder(folder)
 
 
 def check_keep(folder: Path | None) -> None:
-    """Refuses a folder that cannot be used, before anything is fetched, started or written."""
+    """Raises BadInput unless the folder is new or empty. Called before anything else starts."""
     if folder is None:
         return
     try:
@@ -179,4 +183,4 @@ def check_keep(folder: Path | None) -> None:
     except OSError as error:
         raise BadInput(f"--keep {folder} cannot be used: {error.strerror}") from error
     if occupied:
-        raise BadInput(f"--keep {folder} is not empty", hint="name a folder that does not exist")
+        raise BadInput(f"--keep {folder} is not empty", hint="choose a folder that does not exist")

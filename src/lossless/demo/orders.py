@@ -1,6 +1,7 @@
-"""The demo's records: numbered orders, as JSON of about 200 bytes. The same number, the same bytes.
+"""The demo's records: numbered orders of about 200 bytes of JSON each.
 
-An order's number is its identity from the producer's `send` to the row in the table.
+The number of an order identifies it from the producer's `send` to the row in the table, and
+determines all its bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _FIRST = datetime(2025, 1, 1, tzinfo=UTC)
 _CUSTOMERS = 5_000
 _PRODUCTS = ("tea, green", "tea, black", "coffee, ground", "coffee, whole beans", "cocoa", "sugar")
 
-# JSON Schema of an order, for the pipeline; the careless job has the same as DDL.
+# JSON Schema of an order, for the pipeline; SCHEMA_DDL is the same for the careless job.
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "Order",

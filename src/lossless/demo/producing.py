@@ -1,8 +1,8 @@
-"""Two producers of numbered orders that write down what Kafka acknowledged.
+"""Two producers of numbered orders that log every acknowledgement.
 
-Orders go out as far as the gate is open: whoever conducts the demo opens it step by step, so that
-faults fall in the middle. Every delivery report becomes a line of JSON in the form that Kafka's own
-verifiable producer writes and, when asked for, counts in the reports to `__lossless_audit`.
+Producers send orders below the limit of a gate. The demo raises the limit step by step, so that the
+faults hit while orders are in flight. Every delivery report becomes a line of JSON in the format of
+Kafka's VerifiableProducer and, if requested, is counted in the reports to `__lossless_audit`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from lossless.errors import Unavailable
 PRODUCERS = 2
 POLL_S = 0.05
 REPORT_INTERVAL_S = 1.0
-REPORT_WIDTH_MS = 10_000  # instead of a minute, which would hold nearly the whole demo
-# Enough for full batches, and few enough that a closed gate or a dead leader is felt at once.
+REPORT_WIDTH_MS = 10_000  # not a minute, which would cover nearly the whole demo
+# Enough for full batches, and few enough that a closed gate or a dead leader takes effect quickly.
 IN_FLIGHT_MAX = 10_000
 
 CAREFUL: Mapping[str, str] = {"acks": "all", "enable.idempotence": "true", "linger.ms": "5"}
@@ -39,15 +39,15 @@ CARELESS: Mapping[str, str] = {"acks": "1", "enable.idempotence": "false", "ling
 
 @dataclass(slots=True)
 class Gate:
-    """Orders below `open_to` may go out. Written by one thread, read by the others."""
+    """Orders below `limit` may be sent. Written by one thread, read by the others."""
 
-    open_to: int = 0
-    shut: bool = False  # for good: whoever waits gives up
+    limit: int = 0
+    closed: bool = False  # permanently: waiting producers stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerPlan:
-    """What one producer does: every `step`-th order from `first` on."""
+    """The work of one producer: every `step`-th order, starting with `first`."""
 
     settings: Mapping[str, str]
     topic: str
@@ -56,12 +56,12 @@ class ProducerPlan:
     step: int
     orders: int
     events: Path
-    reports: bool  # whether acknowledged counts go to the audit topic
+    reports: bool  # whether to send counts of acknowledged records to the audit topic
 
 
 @dataclass(slots=True)
 class Deliveries:
-    """What one producer knows of its orders. Only its own thread writes it."""
+    """The counts of one producer, written only by its own thread."""
 
     sent: int = 0
     acknowledged: Counter[int] = field(default_factory=Counter)  # by partition
@@ -69,7 +69,7 @@ class Deliveries:
 
 
 class OrderProducer(threading.Thread):
-    """One producer in a thread of its own; delivery reports arrive there too."""
+    """One producer in its own thread, which also handles its delivery reports."""
 
     def __init__(self, plan: ProducerPlan, gate: Gate) -> None:
         super().__init__(name=f"orders-{plan.first}", daemon=True)
@@ -93,7 +93,7 @@ class OrderProducer(threading.Thread):
             self.failure = failure
 
     def _run(self, events: TextIOWrapper) -> None:
-        # What matters comes back as delivery reports; log lines would only repeat it.
+        # Delivery reports contain all errors; log lines would only repeat them.
         settings: dict[str, Any] = {
             "queue.buffering.max.messages": IN_FLIGHT_MAX,
             **self._plan.settings,
@@ -106,23 +106,23 @@ class OrderProducer(threading.Thread):
 
         _write_event(events, "startup_complete")
         for number in range(self._plan.first, self._plan.orders, self._plan.step):
-            while number >= self._gate.open_to and not self._gate.shut:
-                self._attend(producer, POLL_S)
-            if self._gate.shut:
+            while number >= self._gate.limit and not self._gate.closed:
+                self._poll(producer, POLL_S)
+            if self._gate.closed:
                 break
             self._send(producer, number, on_delivery)
             if self.deliveries.sent % 256 == 0:
-                self._attend(producer, 0)
-        while len(producer) and not self._gate.shut:
-            self._attend(producer, POLL_S)
-        if self._gate.shut:
+                self._poll(producer, 0)
+        while len(producer) and not self._gate.closed:
+            self._poll(producer, POLL_S)
+        if self._gate.closed:
             producer.purge()
         self._report(producer, flush=True)
-        producer.flush(0 if self._gate.shut else 30)
-        if self._unreported is not None or (len(producer) and not self._gate.shut):
+        producer.flush(0 if self._gate.closed else 30)
+        if self._unreported is not None or (len(producer) and not self._gate.closed):
             raise Unavailable(
-                f"what was acknowledged could not be reported to {AUDIT_TOPIC}: "
-                f"{self._unreported or 'no answer'}"
+                f"acknowledged records could not be reported to {AUDIT_TOPIC}: "
+                f"{self._unreported or 'no response'}"
             )
         _write_event(
             events,
@@ -133,7 +133,7 @@ class OrderProducer(threading.Thread):
         _write_event(events, "shutdown_complete")
 
     def _send(self, producer: Producer, number: int, on_delivery: Any) -> None:
-        while not self._gate.shut:
+        while not self._gate.closed:
             try:
                 producer.produce(
                     self._plan.topic,
@@ -142,12 +142,12 @@ class OrderProducer(threading.Thread):
                     on_delivery=on_delivery,
                 )
             except BufferError:
-                self._attend(producer, POLL_S)
+                self._poll(producer, POLL_S)
             else:
                 self.deliveries.sent += 1
                 return
 
-    def _attend(self, producer: Producer, wait_s: float) -> None:
+    def _poll(self, producer: Producer, wait_s: float) -> None:
         producer.poll(wait_s)
         if time.monotonic() - self._reported_at >= REPORT_INTERVAL_S:
             self._report(producer, flush=False)
@@ -185,8 +185,8 @@ class OrderProducer(threading.Thread):
             self._send_report(producer, report)
 
     def _send_report(self, producer: Producer, report: AcknowledgedCount) -> None:
-        """Waits for room in the queue, which orders fill while a broker is being replaced."""
-        while not self._gate.shut:
+        """Sends a report, waiting for room in the queue, which orders fill during a failover."""
+        while not self._gate.closed:
             try:
                 producer.produce(
                     AUDIT_TOPIC,
@@ -204,7 +204,7 @@ class OrderProducer(threading.Thread):
 
 
 class OrderProducers:
-    """The producers together. Use as a context: whatever happens, they end."""
+    """All producers. Entering the context starts them; leaving it stops them."""
 
     def __init__(
         self,
@@ -245,13 +245,13 @@ class OrderProducers:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._gate.shut = True
+        self._gate.closed = True
         for producer in self._producers:
             producer.join()
 
-    def open_to(self, number: int) -> None:
-        """Lets the orders below `number` out."""
-        self._gate.open_to = number
+    def allow_up_to(self, number: int) -> None:
+        """Allows the producers to send the orders below `number`."""
+        self._gate.limit = number
 
     @property
     def acknowledged(self) -> int:
@@ -263,7 +263,7 @@ class OrderProducers:
 
     @property
     def finished(self) -> bool:
-        """Every order was sent and answered, and every report is in the audit topic."""
+        """Whether every order has its delivery report, and every report is in the audit topic."""
         return not any(p.is_alive() for p in self._producers)
 
     def acknowledged_in(self, partitions: set[int]) -> int:
@@ -274,7 +274,7 @@ class OrderProducers:
         )
 
     def check(self) -> None:
-        """Raises what stopped a producer, if one was stopped."""
+        """Raises the exception that stopped a producer, if any."""
         for producer in self._producers:
             if producer.failure is not None:
                 raise producer.failure

@@ -1,9 +1,9 @@
-"""What came out of a demo, and the line that says it.
+"""The result of a demo, and its last line.
 
-acknowledged   orders that Kafka told a producer it had
+acknowledged   orders that Kafka acknowledged
 stored         distinct orders in the table
-lost           acknowledged, and not in the table
-duplicated     rows in the table beyond the first of their order
+lost           acknowledged orders that are not in the table
+duplicated     rows in the table beyond the first of each order
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lossless.demo.comparison import Comparison
-from lossless.demo.telling import FaultTold
+from lossless.demo.progress import InjectedFault
 
 if TYPE_CHECKING:
     from lossless.pipeline.audit import AuditReport
@@ -21,21 +21,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoResult:
+    """The counts of a demo, with the report that they come from."""
+
     variant: str  # careful | careless
     orders: int
     acknowledged: int
     stored: int
     lost: int
     duplicated: int
-    balanced: bool  # whatever else the judge looks at agrees too
-    faults: Sequence[FaultTold]
+    balanced: bool  # whether all other checks of the audit agree
+    faults: Sequence[InjectedFault]
     seconds: float
-    audit: AuditReport | None = None  # the judge of the careful variant
-    comparison: Comparison | None = None  # and of the careless one
+    audit: AuditReport | None = None  # of the careful variant
+    comparison: Comparison | None = None  # of the careless variant
 
     @property
     def kept(self) -> bool:
-        """Every order was acknowledged and is in the table, once."""
+        """Whether every order was acknowledged and is in the table exactly once."""
         return (
             self.balanced
             and self.lost == 0
@@ -45,6 +47,7 @@ class DemoResult:
 
     @property
     def last_line(self) -> str:
+        """The line that the command prints last."""
         return (
             f"{self.acknowledged} acknowledged, {self.stored} stored, "
             f"{self.lost} lost, {self.duplicated} duplicated"

@@ -1,10 +1,10 @@
-"""The driver that comes after the dead one: it stores the rest, then audits, in one Spark session.
+"""The driver that follows the killed one: stores the remaining orders, then audits them.
 
     python -m lossless.demo.second_driver REPORT      in the folder of the contract
 
-It is started as soon as the first is dead, and waits for the end of its standard input before it
-reads anything. What `lossless run orders --once` and `lossless audit orders` do one after the
-other, each with a JVM that starts cold, it does with the library. It leaves the report in REPORT.
+It starts as soon as the first driver is dead, and waits for the end of its standard input before it
+reads from Kafka. It does the work of `lossless run orders --once` and `lossless audit orders` in
+one Spark session, which saves the start of a JVM, and writes the report into REPORT.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main(report_file: Path) -> None:
     pipeline = contract.pipelines[PIPELINE]
     spark = build_session("demo", settings=pipeline.spark)
     sys.stdin.read()
-    Pipeline(PIPELINE, contract=contract, spark=spark).run(once=True, observe=_tell)
+    Pipeline(PIPELINE, contract=contract, spark=spark).run(once=True, observe=_print_event)
     report = audit(
         spark,
         pipeline=pipeline,
@@ -39,7 +39,7 @@ def main(report_file: Path) -> None:
     spark.stop()
 
 
-def _tell(event: Event) -> None:
+def _print_event(event: Event) -> None:
     print(json.dumps(as_json(event)), file=sys.stderr, flush=True)
 
 

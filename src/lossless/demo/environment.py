@@ -1,7 +1,7 @@
-"""What both variants stand on: a folder, three brokers, producers and drivers.
+"""The environment of a demo: a folder, three brokers, producers and drivers.
 
-Everything hangs on one context: when it is left, for whatever reason, nothing runs any more and,
-unless it was to be kept, nothing is left on disk.
+One context owns all of it. When the context is left, for whatever reason, every process is stopped
+and the folder is deleted, unless --keep names it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lossless.demo.folder import (
     demo_folder,
 )
 from lossless.demo.producing import OrderProducers
-from lossless.demo.telling import Counts, FaultTold, Teller
+from lossless.demo.progress import Counts, InjectedFault, Progress
 from lossless.engines.interface import ClusterSpec
 from lossless.engines.local.cluster import LocalCluster
 from lossless.engines.local.start import start_cluster
@@ -38,23 +38,23 @@ from lossless.jars.java import java
 from lossless.pipeline.source import SourceLog
 
 BROKERS = 3
-PATIENCE_S = 300.0
+WAIT_S_MAX = 300.0
 
-# How the orders are cut: when the faults strike, about half of them are out, and the driver, which
-# takes a sixth at a time, has work before, between and after.
-FIRST_SHARE = 0.25  # acknowledged before the driver reads
+# Shares of the orders. About half of them are sent when the faults are injected. A driver, which
+# reads a sixth per batch, has batches before, between and after the faults.
+FIRST_SHARE = 0.25  # acknowledged before the driver reads the first
 STRIKE_SHARE = 0.35  # acknowledged when the leader is killed, with orders in flight
-SECOND_SHARE = 0.75  # what the producers may send until the driver has died
+SECOND_SHARE = 0.75  # the producers may send these until the driver has died
 BATCHES = 6
-# The driver is killed after writing this batch: beyond what the first share can fill (two batches,
-# or three if it comes late), within what the second can (four and a half).
-DEADLY_BATCH = 4
-CRASH_POINT = f"after-commit@{DEADLY_BATCH}:kill"
+# The driver is killed after writing this batch. The first share fills at most three batches, the
+# second fills four and a half.
+CRASH_BATCH = 4
+CRASH_POINT = f"after-commit@{CRASH_BATCH}:kill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """In what the two variants differ."""
+    """The settings in which the two variants differ."""
 
     producer: Mapping[str, str]
     topic: Mapping[str, str]
@@ -63,13 +63,15 @@ class Settings:
 
 
 @dataclass(slots=True, kw_only=True)
-class Stage:
+class Environment:
+    """A running demo. Created by `demo_environment`."""
+
     orders: int
     folder: DemoFolder
     cluster: LocalCluster
     producers: OrderProducers
-    teller: Teller
-    faults: list[FaultTold] = field(default_factory=list)
+    progress: Progress
+    faults: list[InjectedFault] = field(default_factory=list)
     _exits: ExitStack
     _drivers: list[Driver] = field(default_factory=list)
 
@@ -81,7 +83,7 @@ class Stage:
         return max(1, self.orders // BATCHES)
 
     def start_driver(self, arguments: Sequence[str], *, crash_points: str = "") -> Driver:
-        """A Python program in the demo's folder; it ends with the demo at the latest."""
+        """Starts a Python program in the demo's folder. It ends with the demo at the latest."""
         driver = Driver(
             [sys.executable, "-m", *arguments],
             folder=self.folder.path,
@@ -92,11 +94,14 @@ class Stage:
         return driver
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        """Waits and tells how far it is; fails if a producer did, or if it takes too long."""
+        """Waits for a condition and reports the counts meanwhile.
+
+        Raises the error of a producer that failed, or Unavailable after WAIT_S_MAX.
+        """
 
         def reached() -> bool:
             self.producers.check()
-            self.teller.counts(
+            self.progress.counts(
                 Counts(
                     orders=self.orders,
                     acknowledged=self.producers.acknowledged,
@@ -105,10 +110,10 @@ class Stage:
             )
             return condition()
 
-        if not wait_until(reached, timeout_s=PATIENCE_S):
+        if not wait_until(reached, timeout_s=WAIT_S_MAX):
             raise Unavailable(
-                f"waited {PATIENCE_S:.0f} s in vain for {what}",
-                hint="is the machine very busy? `lossless demo --keep DIR` keeps every log",
+                f"timed out after {WAIT_S_MAX:.0f} s waiting for {what}",
+                hint="the machine may be overloaded; `lossless demo --keep DIR` keeps all logs",
             )
 
     def wait_for_acknowledged(self, orders: int) -> None:
@@ -118,7 +123,7 @@ class Stage:
         )
 
     def wait_for_stored(self, driver: Driver, records: int) -> None:
-        """Until the driver has brought so many records into the table."""
+        """Waits until this many records are in the table."""
 
         def stored() -> bool:
             if driver.exit_code is not None:
@@ -128,19 +133,19 @@ class Stage:
         self.wait_for(stored, f"{records} records in the table")
 
     def wait_for_death(self, driver: Driver) -> None:
-        """Until the driver has died at its crash point, and nowhere else."""
+        """Waits until the driver has died. Raises Undecided if it was not at its crash point."""
         self.wait_for(lambda: driver.exit_code is not None, "the driver to reach its crash point")
         if self.folder.crashes() != [CRASH_POINT]:
             raise _unexpected_end(driver)
 
     def wait_for_end(self, driver: Driver, what: str) -> None:
-        """Until the driver has done its work and ended by itself."""
+        """Waits until the driver has ended. Raises Undecided if it failed."""
         self.wait_for(lambda: driver.exit_code is not None, what)
         if driver.exit_code != 0:
             raise _unexpected_end(driver)
 
     def wait_for_leader(self, other_than: int) -> int:
-        """The broker that leads partition 0 once somebody else does."""
+        """Waits until another broker leads partition 0, and returns its id."""
         leader = -1
 
         def elected() -> bool:
@@ -153,34 +158,37 @@ class Stage:
         return leader
 
     def inject(self, fault: Fault, what: str) -> None:
+        """Injects a fault and reports it. Raises Undecided if the engine does not support it."""
         fired = self.cluster.inject(fault)
         if isinstance(fired, Unsupported):
             raise Undecided(f"{what}: {fired.why}")
-        self.tell_fault(what, fired.evidence)
+        self.report_fault(what, fired.evidence)
 
-    def tell_fault(self, what: str, evidence: str) -> None:
-        told = FaultTold(what=what, evidence=evidence)
-        self.faults.append(told)
-        self.teller.fault(told)
+    def report_fault(self, what: str, evidence: str) -> None:
+        """Records a fault that took effect, and reports it."""
+        fault = InjectedFault(what=what, evidence=evidence)
+        self.faults.append(fault)
+        self.progress.fault(fault)
 
 
 @contextmanager
-def set_stage(
-    settings: Settings, *, engine: str, orders: int, keep: Path | None, teller: Teller
-) -> Iterator[Stage]:
+def demo_environment(
+    settings: Settings, *, engine: str, orders: int, keep: Path | None, progress: Progress
+) -> Iterator[Environment]:
+    """Starts brokers and producers. Leaving the context stops all processes of the demo."""
     check_keep(keep)
     java()
     for name in ("kafka", "spark") if engine == "apache" else ("spark",):
-        jars(name)  # fetched now, with progress of their own, if they are not there yet
+        jars(name)  # fetches them if they are missing, with a progress bar
     with ExitStack() as exits:
         folder = exits.enter_context(demo_folder(keep))
-        teller.step(f"starting {BROKERS} brokers ({engine})")
+        progress.step(f"starting {BROKERS} brokers ({engine})")
         cluster = start_cluster(
             ClusterSpec(
                 brokers=BROKERS,
                 config={
                     "broker.session.timeout.ms": str(settings.session_timeout_ms),
-                    # Leadership moves when we strike, and at no other time.
+                    # Leadership must move only because of the faults.
                     "auto.leader.rebalance.enable": "false",
                 },
             ),
@@ -201,15 +209,15 @@ def set_stage(
             reports=settings.reports,
         )
         exits.enter_context(producers)
-        yield Stage(
+        yield Environment(
             orders=orders,
             folder=folder,
             cluster=cluster,
             producers=producers,
-            teller=teller,
+            progress=progress,
             _exits=exits,
         )
-        teller.step("stopping everything")
+        progress.step("stopping everything")
 
 
 def _topics(settings: Settings) -> list[TopicContract]:
@@ -226,7 +234,7 @@ def _topics(settings: Settings) -> list[TopicContract]:
 
 
 def _create_topics(cluster: LocalCluster, topics: Sequence[TopicContract]) -> None:
-    """Returns when every broker knows the topics: a client may ask any of them next."""
+    """Creates the topics and waits until every broker knows them: clients may ask any of them."""
     create_topics(cluster.client_settings, topics, replication_factor_max=REPLICATION_FACTOR)
     names = {topic.name for topic in topics}
 
@@ -237,30 +245,33 @@ def _create_topics(cluster: LocalCluster, topics: Sequence[TopicContract]) -> No
             for address in addresses
         )
 
-    if not wait_until(known, timeout_s=PATIENCE_S):
-        raise Unavailable(f"the topics {', '.join(sorted(names))} are not known to all brokers")
+    if not wait_until(known, timeout_s=WAIT_S_MAX):
+        raise Unavailable(
+            f"not all brokers know the topics {', '.join(sorted(names))} after {WAIT_S_MAX:.0f} s"
+        )
 
 
 def _unexpected_end(driver: Driver) -> Undecided:
     return Undecided(
-        f"the driver ended with {driver.exit_code}, which was not planned",
-        hint=f"the end of its log:\n{driver.tail()}",
+        f"the driver ended unexpectedly with exit code {driver.exit_code}",
+        hint=f"last lines of its log:\n{driver.tail()}",
     )
 
 
 def evidence_of_death(driver: Driver, checkpoints: Iterable[Path]) -> str:
-    """What Spark planned and what it knows to be done, from the checkpoint the dead driver left."""
+    """Returns the batches planned and finished, from the checkpoint of the dead driver."""
     planned, done = set(), set()
     for checkpoint in checkpoints:
         planned |= {int(p.name) for p in (checkpoint / "offsets").glob("[0-9]*")}
         done |= {int(p.name) for p in (checkpoint / "commits").glob("[0-9]*")}
     if not planned - done:
-        raise Undecided("the dead driver's checkpoint knows of every batch: it died too late")
+        raise Undecided("the driver died too late: its checkpoint already contains every batch")
     return (
-        f"process {driver.pid} is gone after its batch went into the table; the checkpoint it "
-        f"left has {len(planned)} batches planned and {len(done)} finished"
+        f"process {driver.pid} died after its batch was committed to the table; its checkpoint has "
+        f"{len(planned)} batches planned and {len(done)} finished"
     )
 
 
 def since(began: float) -> float:
+    """Returns the seconds since `began`, a time of `time.monotonic`."""
     return round(time.monotonic() - began, 1)
