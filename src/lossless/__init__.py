@@ -1,11 +1,11 @@
 """Reliable data delivery for Kafka and Spark, proven rather than hoped for.
 
-    lossless.cluster()    a Kafka cluster for as long as a `with` block runs
-    lossless.Producer     sends, and never loses silently
-    lossless.Consumer     reads, and commits only what is done
-    lossless.Pipeline     topics to tables, exactly once
+    lossless.cluster()    starts a Kafka cluster for the duration of a `with` block
+    lossless.Producer     sends records and never loses one silently
+    lossless.Consumer     reads records and commits offsets only after processing
+    lossless.Pipeline     delivers records from topics to tables, exactly once
 
-Each is imported when it is first used: `import lossless` must not wait for PySpark.
+Each is imported on first use, so that `import lossless` does not wait for PySpark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m lossless` is `lossless`."""
+"""`python -m lossless` runs the command line, like `lossless`."""
 
 from lossless.cli.main import main
 

@@ -1,17 +1,16 @@
-"""What producers say was acknowledged: the format of the topic `__lossless_audit`, fixed once.
+"""Reports of acknowledged records: the format of the topic `__lossless_audit`.
 
-A producer counts its delivery reports per topic partition and per minute of the record's Kafka
-timestamp, and sends the counts to the audit topic. Sending is at least once, so a report must be
-safe to receive twice:
+A producer counts its delivery reports per partition and per minute of the record's Kafka timestamp,
+and sends the counts to the audit topic at least once. So a report must be safe to receive twice:
 
-- A *series* is one count that grows: one producer instance, one partition, one minute. A report is
-  the whole of its series so far, never a difference, and carries a revision that grows with it.
-- A reader keeps the highest revision of every series and adds the series up. Reports that come
+- A *series* is one growing count: of one producer instance, one partition and one minute. A report
+  contains the whole count of its series so far, never a difference, and a revision that increases.
+- A reader keeps the highest revision of each series and adds up the series. Reports that arrive
   twice, late or out of order change nothing.
-- A series that was closed and forgotten is never reopened: a delivery that comes later still
-  begins a new one, which a reader adds.
+- A series that was discarded is never reopened. A later delivery starts a new series, which a
+  reader adds as well.
 
-Pure: the time is an argument, and nobody here talks to Kafka.
+This module is pure: the time is an argument, and it does no I/O.
 """
 
 from __future__ import annotations
@@ -32,26 +31,27 @@ REMEMBERED_FOR_MS = 60 * MINUTE_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcknowledgedCount:
-    """One report: what one producer instance had acknowledged in one partition and minute."""
+    """A report: the records of one producer instance, partition and minute acknowledged so far."""
 
-    producer: str  # for people: application@host#pid
+    producer: str  # application@host#pid, for people
     instance: str  # unique per start of a producer
     series: int  # unique within the instance
     revision: int  # grows with every report of the series
     topic: str
     topic_id: str
     partition: int
-    start_ms: int  # of the minute, by the records' Kafka timestamps
+    start_ms: int  # start of the minute, in Kafka timestamps
     width_ms: int = MINUTE_MS
     tally: Tally
     first_offset: int
     last_offset: int
 
     def key(self) -> bytes:
-        """The record key: all reports of one series meet in one partition, in order."""
+        """Returns the record key. It keeps the reports of a series in one partition, in order."""
         return f"{self.instance}/{self.series}".encode()
 
     def to_bytes(self) -> bytes:
+        """Encodes the report as a record value (JSON)."""
         return json.dumps(
             {
                 "version": VERSION,
@@ -74,6 +74,7 @@ class AcknowledgedCount:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> AcknowledgedCount:
+        """Decodes a record value. Raises BadInput if it is not a report of this version."""
         try:
             document: dict[str, Any] = json.loads(data)
             version = document["version"]
@@ -85,7 +86,7 @@ class AcknowledgedCount:
         if version != VERSION:
             raise BadInput(
                 f"a report in {AUDIT_TOPIC} has version {version}; this release reads {VERSION}",
-                hint="a newer Lossless wrote it: upgrade this one",
+                hint="a newer release of Lossless wrote it; upgrade this one",
             )
         try:
             return cls(
@@ -106,7 +107,7 @@ class AcknowledgedCount:
             )
         except (ValueError, TypeError, KeyError) as error:
             raise BadInput(
-                f"a report in {AUDIT_TOPIC} lacks a field or has it wrong: {error!r}",
+                f"a report in {AUDIT_TOPIC} has a missing or invalid field: {error!r}",
                 hint="only Lossless producers may write to this topic",
             ) from error
 
@@ -126,7 +127,7 @@ def _number(document: dict[str, Any], name: str, *, least: int = 0) -> int:
 
 
 def latest_revisions(reports: Iterable[AcknowledgedCount]) -> list[AcknowledgedCount]:
-    """One report per series, the highest revision: what may be added up."""
+    """Returns the report with the highest revision of each series. These may be added up."""
     latest: dict[tuple[str, int], AcknowledgedCount] = {}
     for report in reports:
         series = (report.instance, report.series)
@@ -147,8 +148,10 @@ class _Series:
 
 
 class PartitionCounter:
-    """Counts the delivery reports of one partition. This is asked for every record that is sent,
-    so the minute at hand is kept at hand."""
+    """Counts the delivery reports of one partition.
+
+    Called for every record, so it caches the series of the current minute.
+    """
 
     __slots__ = ("_counter", "_end_ms", "_key", "_seed", "_series", "_start_ms", "topic")
 
@@ -161,14 +164,15 @@ class PartitionCounter:
         self._counter = counter
         self._key = (topic_id, partition)
         self._seed = partition_seed(topic_id, partition)
-        self.put_away()
+        self.clear_cache()
 
     def delivered(self, offset: int, timestamp_ms: int) -> None:
+        """Counts one acknowledged record."""
         if not self._start_ms <= timestamp_ms < self._end_ms:
-            self._take_up(offset, timestamp_ms)
+            self._select_series(offset, timestamp_ms)
         series = self._series
         series.count += 1
-        series.hash += offset_hash(offset, self._seed)  # the modulus can wait for the report
+        series.hash += offset_hash(offset, self._seed)  # `reports` applies the modulus
         if offset > series.last_offset:
             series.last_offset = offset
         elif offset < series.first_offset:
@@ -176,9 +180,9 @@ class PartitionCounter:
         series.changed = True
 
     def delivered_run(self, offsets: Sequence[int], timestamp_ms: int) -> None:
-        """Many of one minute, in any order: a good deal cheaper than one by one."""
+        """Counts many acknowledged records of one minute, in any order; cheaper than one by one."""
         if not self._start_ms <= timestamp_ms < self._end_ms:
-            self._take_up(offsets[0], timestamp_ms)
+            self._select_series(offsets[0], timestamp_ms)
         series = self._series
         series.count += len(offsets)
         series.hash += offset_hashes(offsets, self._seed)
@@ -186,11 +190,11 @@ class PartitionCounter:
         series.last_offset = max(series.last_offset, max(offsets))
         series.changed = True
 
-    def put_away(self) -> None:
-        """The minute at hand may have been forgotten."""
+    def clear_cache(self) -> None:
+        """Drops the cached series. Call it when series may have been discarded."""
         self._start_ms = self._end_ms = 0
 
-    def _take_up(self, offset: int, timestamp_ms: int) -> None:
+    def _select_series(self, offset: int, timestamp_ms: int) -> None:
         width_ms = self._counter.width_ms
         self._start_ms = timestamp_ms - timestamp_ms % width_ms
         self._end_ms = self._start_ms + width_ms
@@ -198,11 +202,11 @@ class PartitionCounter:
 
 
 class AcknowledgedCounter:
-    """Counts delivery reports of one producer instance and says what to report, and when."""
+    """Counts the delivery reports of one producer instance and produces its reports."""
 
     def __init__(self, *, producer: str, instance: str, width_ms: int = MINUTE_MS) -> None:
         if MINUTE_MS % width_ms:
-            raise ValueError(f"{width_ms} ms do not divide a minute: buckets could not be added up")
+            raise ValueError(f"{width_ms} ms does not divide a minute: counts could not be added")
         self.width_ms = width_ms
         self._producer = producer
         self._instance = instance
@@ -213,16 +217,16 @@ class AcknowledgedCounter:
     def delivered(
         self, *, topic: str, topic_id: str, partition: int, offset: int, timestamp_ms: int
     ) -> None:
-        """One record was acknowledged. Only a delivery with an offset is one (not acks=0)."""
+        """Counts one acknowledged record. A delivery without offset (acks=0) does not count."""
         counting = self.partition(topic=topic, topic_id=topic_id, partition=partition)
         counting.delivered(offset, timestamp_ms)
 
     def is_same_series(self, first_ms: int, last_ms: int) -> bool:
-        """Whether records of these times, in one partition, are counted together."""
+        """Whether records with these timestamps, in one partition, belong to the same series."""
         return first_ms // self.width_ms == last_ms // self.width_ms
 
     def partition(self, *, topic: str, topic_id: str, partition: int) -> PartitionCounter:
-        """For whoever counts many records of one partition."""
+        """Returns the counter of a partition, for callers that count many of its records."""
         found = self._partitions.get((topic_id, partition))
         if found is None:
             found = PartitionCounter(self, topic=topic, topic_id=topic_id, partition=partition)
@@ -230,7 +234,7 @@ class AcknowledgedCounter:
         return found
 
     def series(self, topic_id: str, partition: int, start_ms: int, offset: int) -> _Series:
-        """The count of one partition and minute; begun with this offset if it is new."""
+        """Returns the series of a partition and minute. A new one starts with this offset."""
         key = (topic_id, partition, start_ms)
         found = self._series.get(key)
         if found is None:
@@ -239,16 +243,16 @@ class AcknowledgedCounter:
         return found
 
     def reports(self, now_ms: int, *, flush: bool = False) -> list[AcknowledgedCount]:
-        """What changed since it was last given out: of closed minutes, or of all on `flush`.
+        """Returns the series that changed since the last call: of past minutes, or all on `flush`.
 
-        Call it again and again while the producer runs, and with `flush` when it closes.
+        Call it regularly while the producer runs, and with `flush` when it closes.
         """
-        given = []
+        changed = []
         for (topic_id, partition, start_ms), series in sorted(self._series.items()):
             if series.changed and (flush or start_ms + self.width_ms <= now_ms):
                 series.revision += 1
                 series.changed = False
-                given.append(
+                changed.append(
                     AcknowledgedCount(
                         producer=self._producer,
                         instance=self._instance,
@@ -264,14 +268,14 @@ class AcknowledgedCounter:
                         last_offset=series.last_offset,
                     )
                 )
-        self._forget(now_ms)
-        return given
+        self._discard_old(now_ms)
+        return changed
 
-    def _forget(self, now_ms: int) -> None:
+    def _discard_old(self, now_ms: int) -> None:
         for key in [
             key
             for key, series in self._series.items()
             if not series.changed and key[2] + self.width_ms + REMEMBERED_FOR_MS <= now_ms
         ]:
             del self._series[key]
-            self._partitions[key[:2]].put_away()
+            self._partitions[key[:2]].clear_cache()

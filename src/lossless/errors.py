@@ -1,15 +1,15 @@
-"""Every error that Lossless raises on purpose, and the exit code it ends a command with.
+"""The errors that Lossless raises on purpose, and their exit codes.
 
     LosslessError
-    ├── PromiseBroken      1    a record was lost or duplicated, or would be if we went on
-    ├── BadInput           2    something the user wrote: a contract, an option, a transform
-    ├── Undecided          3    the question could not be answered either way
-    └── Unavailable        4    something needed is not there: Java, jars, a broker, a sink
-        └── Fenced         4    another driver has taken this pipeline over
+    ├── PromiseBroken      1    a record was lost or duplicated, or would be by continuing
+    ├── BadInput           2    invalid user input: a contract, an option, a transform
+    ├── Undecided          3    no verdict is possible
+    └── Unavailable        4    a requirement is missing: Java, jars, a broker, a sink
+        └── Fenced         4    another driver has taken over this pipeline
 
-A command that fails in any other way ends with EXIT_INTERNAL: a defect is not a verdict.
+A command that fails with any other exception exits with EXIT_INTERNAL: a defect is not a verdict.
 
-A message says what happened, where, and what to do next; it fits a terminal without a traceback.
+A message says what happened, where, and what to do next. It needs no traceback.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ EXIT_INTERRUPTED = 130
 
 
 class LosslessError(Exception):
-    """The root; never raised itself."""
+    """The base class of all Lossless errors; never raised itself.
+
+    `what` says what happened and where, `hint` what to do next.
+    """
 
     exit_code: ClassVar[int] = 1
 
@@ -37,35 +40,35 @@ class LosslessError(Exception):
 
 
 class PromiseBroken(LosslessError):
-    """A record was lost or duplicated, or would be if we went on."""
+    """A record was lost or duplicated, or would be by continuing."""
 
     exit_code = 1
 
 
 class BadInput(LosslessError):
-    """Something the user wrote cannot be used as it stands."""
+    """User input is invalid: a contract, an option, a transform."""
 
     exit_code = 2
 
 
 class Undecided(LosslessError):
-    """The question could not be answered either way."""
+    """No verdict is possible."""
 
     exit_code = 3
 
 
 class Unavailable(LosslessError):
-    """Something needed is not there: Java, jars, a broker, a sink."""
+    """A requirement is missing or unreachable: Java, jars, a broker, a sink."""
 
     exit_code = 4
 
 
 class Fenced(Unavailable):
-    """Another driver has taken this pipeline over; this one must stop without writing."""
+    """Another driver has taken over this pipeline; this one must stop without writing."""
 
 
-# Where several pipelines end differently, the first of these that occurs is the exit code: a broken
-# promise is never hidden by a pipeline that failed for another reason.
+# If several pipelines end with different codes, the first of these that occurs is the exit code: a
+# broken promise must not be hidden by a pipeline that failed for another reason.
 _DECISIVE = (
     PromiseBroken.exit_code,
     EXIT_INTERNAL,
@@ -77,12 +80,12 @@ _DECISIVE = (
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The exit code of a command that ends with this error."""
+    """Returns the exit code of a command that fails with this error."""
     if isinstance(error, LosslessError):
         return error.exit_code
     return EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else EXIT_INTERNAL
 
 
 def decisive_exit_code(codes: Collection[int]) -> int:
-    """The exit code of a command whose parts ended with these."""
+    """Returns the exit code of a command from the exit codes of its parts."""
     return next((code for code in _DECISIVE if code in codes), EXIT_KEPT)

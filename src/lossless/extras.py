@@ -1,4 +1,4 @@
-"""The optional parts of the package: which modules each extra brings, and how to install it."""
+"""The extras of the package: the modules that each installs, and how to install it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EXTRA_OF: Mapping[str, str] = {
 
 
 def missing_extra(error: ImportError) -> Unavailable | None:
-    """The error for a user whose installation lacks an extra; None for any other import error."""
+    """Returns the error for a missing extra, or None for any other import error."""
     module = (error.name or "").partition(".")[0]
     extra = _EXTRA_OF.get(module)
     if extra is None or not isinstance(error, ModuleNotFoundError):
@@ -30,7 +30,7 @@ def missing_extra(error: ImportError) -> Unavailable | None:
 
 
 def require_extra(extra: str) -> None:
-    """Raises Unavailable unless every module of the extra is installed; imports none of them."""
+    """Raises Unavailable unless every module of the extra is installed. Imports none of them."""
     for module in (name for name, brought_by in _EXTRA_OF.items() if brought_by == extra):
         if find_spec(module) is None:
             raise _absent(module, extra)

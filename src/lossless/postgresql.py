@@ -1,11 +1,11 @@
-"""How this package connects to PostgreSQL, whoever does: pipelines and stores alike."""
+"""Connection settings for PostgreSQL, shared by pipelines and stores."""
 
 from __future__ import annotations
 
 import re
 
-# A connection that nobody answers on is given up within a minute or so, not after the two hours
-# that operating systems wait. What the DSN says comes first.
+# A dead connection is closed within about a minute, not after the two hours that operating systems
+# wait. The user's DSN takes precedence.
 CONNECTION_DEFAULTS = {
     "connect_timeout": "10",
     "keepalives_idle": "30",
@@ -15,8 +15,8 @@ CONNECTION_DEFAULTS = {
     "application_name": "lossless",
 }
 
-# libpq gives no SQLSTATE for a connection that was refused: only the words tell a user's mistake
-# from an outage. Words in another language are taken for an outage, which is retried.
+# libpq gives no SQLSTATE for a refused connection: only the message distinguishes a user's mistake
+# from an outage. A message in another language is treated as an outage and retried.
 _REFUSED = re.compile(
     r"password authentication failed|no password supplied|no pg_hba\.conf entry"
     r"|(?:database|role) \"[^\"]*\" does not exist|authentication failed for user"
@@ -24,6 +24,6 @@ _REFUSED = re.compile(
 )
 
 
-def is_refusal(words: str) -> bool:
-    """Whether a server that gave no SQLSTATE does not want this user, rather than being away."""
-    return _REFUSED.search(words) is not None
+def is_refusal(message: str) -> bool:
+    """Whether a connection error without SQLSTATE is a refusal of this user, not an outage."""
+    return _REFUSED.search(message) is not None

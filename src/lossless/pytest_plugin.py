@@ -1,6 +1,6 @@
-"""`lossless_cluster`: three brokers for a test run, started when the first test asks.
+"""The fixture `lossless_cluster`: three brokers, started for the first test that uses them.
 
-pytest --lossless-kafka apache     the same tests on Apache Kafka
+pytest --lossless-kafka apache     runs the same tests on Apache Kafka
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--lossless-kafka",
         choices=("embedded", "apache"),
         default="embedded",
-        help="the engine behind the fixture lossless_cluster",
+        help="engine of the fixture lossless_cluster: this package's brokers, or Apache Kafka's",
     )
 
 
 @pytest.fixture(scope="session")
 def lossless_cluster(pytestconfig: pytest.Config) -> Iterator[PlannedCluster]:
-    """Three brokers, each in a process. One that dies is noticed after 1 s instead of 9."""
+    """Three brokers, each in its own process. The session timeout is 1 s instead of 9."""
     from lossless.engines import cluster
 
     with cluster(

@@ -1,8 +1,8 @@
-"""A count with a checksum over a set of records, the same in Python and in Spark.
+"""A count and a checksum of a set of records, identical in Python and in Spark.
 
-The checksum is the sum modulo 2^64 of a hash per record, so it does not depend on order, can be
-added up over partitions, minutes and batches, and one record lost and another one duplicated,
-which leaves the count as it was, still changes it.
+The checksum is the sum modulo 2^64 of one hash per record. It does not depend on the order of the
+records, and the checksums of partitions, minutes and batches can be added. If one record is lost
+and another duplicated, the count stays the same but the checksum changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _pack_offset = struct.Struct("<q").pack
 
 
 def record_hash(topic_id: str, partition: int, offset: int) -> int:
-    """What Spark's `xxhash64(topic_id, partition, offset)` gives, as an unsigned number.
+    """Returns Spark's `xxhash64(topic_id, partition, offset)` as an unsigned integer.
 
     Spark chains the columns: each is hashed with the hash of the one before it as the seed.
     """
@@ -30,29 +30,30 @@ def record_hash(topic_id: str, partition: int, offset: int) -> int:
 
 
 def partition_seed(topic_id: str, partition: int) -> int:
-    """The part of `record_hash` that is the same for all records of a partition."""
+    """Returns the seed of `offset_hash` for all records of a partition."""
     digest = xxhash.xxh64_intdigest(topic_id.encode(), SPARK_HASH_SEED)
     return xxhash.xxh64_intdigest(struct.pack("<i", partition), digest)
 
 
 def name_hash(name: str) -> int:
-    """A number that stands for a name in hashes, signed as Spark's and PostgreSQL's bigint."""
+    """Returns the hash of a name, signed like the bigint of Spark and PostgreSQL."""
     digest = xxhash.xxh64_intdigest(name.encode(), SPARK_HASH_SEED)
     return digest - HASH_MODULUS if digest >= HASH_MODULUS // 2 else digest
 
 
 def offset_hash(offset: int, seed: int) -> int:
+    """Returns the `record_hash` of an offset, given the `partition_seed`."""
     return xxhash.xxh64_intdigest(_pack_offset(offset), seed)
 
 
 def offset_hashes(offsets: Iterable[int], seed: int) -> int:
-    """Their sum, not yet modulo anything. No step of it is ours, so it is quick."""
+    """Returns the sum of the hashes, without modulus. Runs without a Python loop, for speed."""
     return sum(map(xxhash.xxh64_intdigest, map(_pack_offset, offsets), repeat(seed)))
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many records, and the sum of their hashes modulo 2^64: an order-free set checksum."""
+    """A number of records, and the sum of their hashes modulo 2^64."""
 
     count: int = 0
     hash: int = 0

@@ -268,7 +268,7 @@ sink = {{ type = "postgres", dsn = "host=nowhere", table = "shop.orders" }}
     (tmp_path / "clicks_dlt").mkdir()
     reads = f"spark.read.format('delta').load('{tmp_path / 'clicks_dlt'}')"
     result = run(servers, "list")
-    assert "pipeline clicks keeps its dead letters in" in result.stdout
+    assert "pipeline clicks stores its dead letters in" in result.stdout
     assert reads in result.stdout
     assert "SELECT * FROM shop.orders_dlt" in result.stdout
     assert "pipeline others" not in result.stdout  # it has no such table

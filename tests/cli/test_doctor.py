@@ -99,7 +99,7 @@ def test_a_java_home_that_leads_nowhere_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     code, found = findings()
     assert code == 4
-    assert found["java"]["detail"] == "there is no Java at JAVA_HOME=/nowhere"
+    assert found["java"]["detail"] == "JAVA_HOME=/nowhere contains no Java"
     assert found["java"]["mend"].startswith("unset JAVA_HOME")
 
 

@@ -1,4 +1,4 @@
-"""Where pipelines keep the records that they could not decode: in tables, beside their rows."""
+"""The dead letter tables of pipelines, in which they store records that could not be decoded."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ _SUFFIX = "_dlt"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineLetters:
+    """The dead letter table of one pipeline."""
+
     pipeline: str
     table: str
-    read_by: str  # a line for Spark or psql
+    read_by: str  # an expression for Spark or psql
 
     def __str__(self) -> str:
         return (
-            f"pipeline {self.pipeline} keeps its dead letters in {self.table}; "
+            f"pipeline {self.pipeline} stores its dead letters in {self.table}; "
             f"read them with: {self.read_by}"
         )
 
 
 def pipeline_letters(contract: Contract | None, topics: Collection[str]) -> list[PipelineLetters]:
-    """Those of pipelines that read these topics, or of all; without tables that do not exist."""
+    """Returns the existing tables of pipelines that read these topics, or of all pipelines."""
     return [] if contract is None else list(_found(contract, topics))
 
 

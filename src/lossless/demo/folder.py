@@ -27,8 +27,8 @@ PARTITIONS = 6
 REPLICATION_FACTOR = 3
 PIPELINE = "orders"
 
-# The Java admin client retries a dead leader until this timeout, then looks up the new one. With the
-# default of a minute, Spark would plan no batch for that long.
+# The Java admin client retries a dead leader until this timeout, then looks up the new one. With
+# the default of a minute, Spark would plan no batch for that long.
 CLIENT_TIMEOUT_MS = 5_000
 
 

@@ -1,13 +1,13 @@
-"""The jars that Apache Kafka and Spark's connectors need: pinned, fetched once, checked.
+"""The jars of Apache Kafka and of Spark's connectors: pinned, fetched once, verified.
 
-A set is two files beside this one: `<set>.xml`, the coordinates for Apache Ivy, and `<set>.sha256`,
-what the files must be (the format of sha256sum). The jars of a set are looked for in
+A set consists of two files in this folder: `<set>.xml`, the coordinates for Apache Ivy, and
+`<set>.sha256`, the checksums in the format of sha256sum. The jars of a set are in
 
-    $LOSSLESS_JARS/<set>/                            if given: for sites without a network
-    $XDG_CACHE_HOME/lossless/jars/<set>-<version>/   fetched the first time, offline afterwards
+    $LOSSLESS_JARS/<set>/                            if the variable is set: for offline sites
+    $XDG_CACHE_HOME/lossless/jars/<set>-<version>/   otherwise; fetched on first use
 
-and every file is compared with its checksum whenever the set is asked for (50 ms): a jar that was
-cut short, edited or swapped is never put on a class path.
+Every use of a set verifies all checksums (50 ms), so a truncated or modified jar never gets onto a
+class path.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ from lossless.errors import Unavailable
 from lossless.jars.checksums import expected, problems
 from lossless.jars.fetch import fetch, ivy_file
 
-# What one fetch downloads, in MB, for those who are about to wait and for the documentation.
+# Download sizes in MB, for messages and for the documentation.
 MEGABYTES: Mapping[str, float] = {"kafka": 39.5, "spark": 19.5, "jdbc": 1.1}
 
 
 def jars(name: str) -> list[Path]:
-    """The jars of one set (`kafka`, `spark` or `jdbc`), fetched if they are not there yet."""
+    """Returns the jars of a set (`kafka`, `spark` or `jdbc`), fetching them if they are missing.
+
+    Raises Unavailable if they cannot be fetched or are invalid.
+    """
     place = folder(name)
     wrong = problems(name, place)
     if wrong and "LOSSLESS_JARS" in os.environ:
         raise Unavailable(
             f"the {name} jars in {place} cannot be used: {'; '.join(wrong[:3])}"
             + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""),
-            hint="LOSSLESS_JARS names the folder that holds them; copy them from "
-            f"{_cache(name)} of a machine that has them, or unset it to fetch them",
+            hint=f"LOSSLESS_JARS names their folder; copy the jars from {_cache(name)} of a "
+            "machine that has them, or unset LOSSLESS_JARS to fetch them",
         )
     if wrong:
         fetch(name, place, megabytes=MEGABYTES[name])
@@ -42,13 +45,13 @@ def jars(name: str) -> list[Path]:
 
 
 def present(name: str) -> bool:
-    """Whether every jar of the set is there, so that nothing would be fetched."""
+    """Whether every jar of the set exists, so that nothing would be fetched."""
     place = folder(name)
     return all((place / file).is_file() for file in expected(name))
 
 
 def folder(name: str) -> Path:
-    """Where the jars of the set are, or will be."""
+    """Returns the folder of the set, whether or not the jars have been fetched."""
     given = os.environ.get("LOSSLESS_JARS")
     return Path(given).absolute() / name if given else _cache(name)
 

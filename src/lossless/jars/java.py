@@ -1,4 +1,4 @@
-"""Java: found through JAVA_HOME, then PATH, as PySpark itself looks for it."""
+"""Finds Java through JAVA_HOME, then PATH, as PySpark does."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _HINT = (
 
 
 def java() -> Path:
-    """The `java` command, of a version that Kafka and Spark run on."""
+    """Returns the `java` command. Raises Unavailable if it is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     if home:
         command, origin = Path(home) / "bin" / "java", f"JAVA_HOME={home}"
         if not os.access(command, os.X_OK):
-            raise Unavailable(f"there is no Java at {origin}", hint=_HINT)
+            raise Unavailable(f"{origin} contains no Java", hint=_HINT)
     else:
         found = shutil.which("java")
         if found is None:
@@ -34,7 +34,7 @@ def java() -> Path:
         command, origin = Path(found), f"{found} on PATH"
     version = java_version(command)
     if version is None:
-        raise Unavailable(f"{origin} does not run: `java -version` failed", hint=_HINT)
+        raise Unavailable(f"`java -version` failed for {origin}", hint=_HINT)
     if version < VERSION_MIN:
         raise Unavailable(f"Java {version} ({origin}) is too old", hint=_HINT)
     return command
@@ -42,13 +42,13 @@ def java() -> Path:
 
 @functools.cache
 def java_version(command: Path) -> int | None:
-    """The feature release (8, 17, 21 …), or nothing if the command does not run."""
+    """Returns the feature release (8, 17, 21 …), or None if the command fails."""
     try:
         answer = subprocess.run(
             [command, "-version"], capture_output=True, text=True, timeout=60, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    # Java 8 calls itself 1.8.
+    # Java 8 reports itself as 1.8.
     match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
     return int(match[1]) if match else None

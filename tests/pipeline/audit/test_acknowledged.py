@@ -55,7 +55,7 @@ def test_a_report_survives_its_bytes() -> None:
         (b'{"version":2}', "version 2"),
         (b"not json", "not a report"),
         (b"[]", "not a report"),
-        (b'{"version":1,"producer":"x"}', "lacks a field"),
+        (b'{"version":1,"producer":"x"}', "missing or invalid field"),
     ],
 )
 def test_what_is_not_a_report_is_refused_clearly(data: bytes, says: str) -> None:
