@@ -1,4 +1,4 @@
-"""The command, in a process of its own."""
+"""Runs the command `lossless` in a separate process."""
 
 from __future__ import annotations
 

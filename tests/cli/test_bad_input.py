@@ -1,4 +1,4 @@
-"""`lossless run` with bad input: one message that helps, its exit code, and nothing written."""
+"""`lossless run` with bad input: one helpful message, its exit code, and no output files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def topic(lossless_cluster: Any) -> str:
 
 
 class Shop:
-    """The folder of a contract with one pipeline, and the command run in it."""
+    """A folder with a contract of one pipeline, in which the command runs."""
 
     def __init__(self, folder: Path, bootstrap_servers: str, topic: str) -> None:
         self.folder = folder
@@ -85,53 +85,53 @@ def shop(tmp_path: Path, lossless_cluster: Any, topic: str) -> Shop:
     return Shop(tmp_path, lossless_cluster.bootstrap_servers, topic)
 
 
-def said(answer: subprocess.CompletedProcess[str], code: int) -> str:
-    """The message, if that is all there is."""
+def message_of(answer: subprocess.CompletedProcess[str], code: int) -> str:
+    """Returns the message; asserts the exit code and that there is no other output."""
     assert answer.returncode == code, answer.stderr
     assert "Traceback" not in answer.stderr
     assert answer.stdout == ""
     return answer.stderr
 
 
-def test_a_typo_is_named_with_what_was_meant(shop: Shop) -> None:
-    message = said(shop.run("shcema_file = 'x'"), 2)
+def test_an_unknown_key_is_named_in_the_message(shop: Shop) -> None:
+    message = message_of(shop.run("shcema_file = 'x'"), 2)
     assert "shcema_file" in message
     assert "lossless.toml" in message
     assert shop.written() == set()
 
 
 def test_a_missing_topic_is_named(shop: Shop) -> None:
-    assert "no-such-topic" in said(shop.run(topic="no-such-topic"), 2)
+    assert "no-such-topic" in message_of(shop.run(topic="no-such-topic"), 2)
     assert shop.written() == set()
 
 
-def test_a_transform_that_raises_is_told_in_its_own_words(shop: Shop) -> None:
-    message = said(shop.run('transform = "transforms:raises"'), 2)
+def test_an_exception_of_a_transform_appears_in_the_message(shop: Shop) -> None:
+    message = message_of(shop.run('transform = "transforms:raises"'), 2)
     assert "transforms:raises" in message
     assert "no such rate" in message
     assert shop.written() == set()
 
 
 @pytest.mark.full
-def test_a_transform_that_fails_on_every_record_commits_none(
+def test_a_transform_that_fails_on_every_record_commits_no_row(
     shop: Shop, spark: SparkSession
 ) -> None:
-    message = said(shop.run('transform = "transforms:raises_on_every_record"'), 2)
+    message = message_of(shop.run('transform = "transforms:raises_on_every_record"'), 2)
     assert "no such rate" in message
     assert spark.read.parquet(str(shop.folder / "table")).isEmpty()
 
 
-def test_a_transform_that_drops_provenance_is_told_to_keep_it(shop: Shop) -> None:
-    message = said(shop.run('transform = "transforms:drops_provenance"'), 2)
+def test_a_transform_that_drops_provenance_is_refused_with_the_column_name(shop: Shop) -> None:
+    message = message_of(shop.run('transform = "transforms:drops_provenance"'), 2)
     assert "transforms:drops_provenance" in message
     assert "_lossless" in message
     assert shop.written() == set()
 
 
-def test_a_table_with_another_schema_is_left_as_it_is(shop: Shop, spark: SparkSession) -> None:
+def test_a_table_with_another_schema_is_left_unchanged(shop: Shop, spark: SparkSession) -> None:
     path = str(shop.folder / "table")
     spark.sql("SELECT 'ten' AS number").write.format("delta").save(path)
-    message = said(shop.run(sink='type = "delta"\npath = "./table"'), 2)
+    message = message_of(shop.run(sink='type = "delta"\npath = "./table"'), 2)
     assert "number" in message
     assert [row["number"] for row in spark.read.format("delta").load(path).collect()] == ["ten"]
 
@@ -139,18 +139,18 @@ def test_a_table_with_another_schema_is_left_as_it_is(shop: Shop, spark: SparkSe
 @pytest.mark.parametrize("sink", ["parquet", "delta"])
 def test_a_path_without_permission_is_named(shop: Shop, sink: str) -> None:
     # Not even root may make a folder there.
-    message = said(shop.run(sink=f'type = "{sink}"\npath = "/sys/lossless"'), 2)
+    message = message_of(shop.run(sink=f'type = "{sink}"\npath = "/sys/lossless"'), 2)
     assert "/sys/lossless" in message
     assert shop.written() == set()
 
 
-def test_a_wrong_password_is_not_repeated_in_the_message(
+def test_a_wrong_password_does_not_appear_in_the_message(
     shop: Shop, postgres_server: PostgresServer
 ) -> None:
     database = postgres_server.create_database()
     dsn = postgres_server.dsn(database)
     wrong = postgres_server.dsn(database, password="a-wrong-one")
-    message = said(shop.run(sink=f'type = "postgres"\ndsn = "{wrong}"\ntable = "orders"'), 2)
+    message = message_of(shop.run(sink=f'type = "postgres"\ndsn = "{wrong}"\ntable = "orders"'), 2)
     assert "password authentication failed" in message
     assert "a-wrong-one" not in message
     with psycopg.connect(dsn) as connection:
@@ -158,20 +158,22 @@ def test_a_wrong_password_is_not_repeated_in_the_message(
 
 
 def test_without_java_the_message_says_what_to_install(shop: Shop) -> None:
-    message = said(shop.run(PATH="", JAVA_HOME=""), 4)
+    message = message_of(shop.run(PATH="", JAVA_HOME=""), 4)
     assert "Java" in message
     assert "install" in message
     assert shop.written() == set()
 
 
-def test_without_jars_and_network_the_message_says_so(shop: Shop, tmp_path: Path) -> None:
+def test_missing_jars_without_a_network_are_named_in_the_message(
+    shop: Shop, tmp_path: Path
+) -> None:
     nowhere = tmp_path / "nowhere.xml"
     nowhere.write_text(
         '<ivysettings><settings defaultResolver="r"/><resolvers>'
         f'<filesystem name="r"><artifact pattern="{tmp_path}/none/[artifact]"/></filesystem>'
         "</resolvers></ivysettings>"
     )
-    message = said(
+    message = message_of(
         shop.run(LOSSLESS_JARS=str(tmp_path / "none"), LOSSLESS_IVY_SETTINGS=str(nowhere)), 4
     )
     assert "jars" in message

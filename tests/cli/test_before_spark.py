@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline is said before Spark starts: here there is no Java to start it."""
+"""Mistakes in a pipeline are reported before Spark starts: these tests hide Java from it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SCHEMA = {"type": "object", "properties": {"number": {"type": "integer"}}}
         (SCHEMA, 'transform = "json.no_such:clean"', "no module 'json.no_such'"),
     ],
 )
-def test_a_mistake_in_a_pipeline_needs_no_spark_to_be_found(
+def test_a_mistake_in_a_pipeline_is_found_before_spark_starts(
     tmp_path: Path, schema: dict[str, object], line: str, message: str, names: tuple[str, ...]
 ) -> None:
     (tmp_path / "lossless.toml").write_text(PIPELINES.format(line=line))
@@ -59,15 +59,17 @@ def test_a_mistake_in_a_pipeline_needs_no_spark_to_be_found(
 
 
 @pytest.mark.parametrize("names", [("orders",), ("good", "orders")], ids=" ".join)
-def test_a_module_is_looked_for_without_being_run(tmp_path: Path, names: tuple[str, ...]) -> None:
-    """It may define UDFs, which need a session; then Kafka is the first that is missing."""
+def test_a_transform_module_is_found_without_being_executed(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    """The module may define UDFs, which need a session. Kafka is then the first thing missing."""
     (tmp_path / "lossless.toml").write_text(PIPELINES.format(line='transform = "orders_:clean"'))
     (tmp_path / "orders.json").write_text(json.dumps(SCHEMA))
-    (tmp_path / "orders_.py").write_text("raise SystemExit('it was run')")
+    (tmp_path / "orders_.py").write_text("raise SystemExit('it was executed')")
     answer = lossless(tmp_path, "run", "--once", *names, PATH="", JAVA_HOME="")
     assert answer.returncode == 4
     assert "127.0.0.1:1" in answer.stderr
-    assert "it was run" not in answer.stderr
+    assert "it was executed" not in answer.stderr
 
 
 SINK = """
@@ -88,7 +90,7 @@ def run_into(folder: Path, sink: str, *arguments: str) -> CompletedProcess[str]:
     return lossless(folder, "run", "--once", *arguments, PATH="", JAVA_HOME="")
 
 
-def test_a_master_that_does_not_answer_needs_no_spark_to_be_found(tmp_path: Path) -> None:
+def test_an_unreachable_master_is_found_before_spark_starts(tmp_path: Path) -> None:
     sink = 'type = "delta"\npath = "orders"'
     answer = run_into(tmp_path, sink, "--master", "spark://127.0.0.1:1")
     assert answer.returncode == 4
@@ -98,9 +100,7 @@ def test_a_master_that_does_not_answer_needs_no_spark_to_be_found(tmp_path: Path
 
 
 @pytest.mark.parametrize("command", ["run", "audit"])
-def test_a_server_that_does_not_answer_needs_no_spark_to_be_found(
-    tmp_path: Path, command: str
-) -> None:
+def test_an_unreachable_server_is_found_before_spark_starts(tmp_path: Path, command: str) -> None:
     sink = 'type = "postgres"\ndsn = "host=127.0.0.1 port=1 dbname=shop"\ntable = "orders"'
     (tmp_path / "lossless.toml").write_text(SINK.format(sink=sink))
     answer = lossless(tmp_path, command, PATH="", JAVA_HOME="")
@@ -143,7 +143,7 @@ def postgres_table(_folder: Path, server: PostgresServer) -> str:
 
 
 @pytest.mark.parametrize("table", [delta_table, parquet_table, postgres_table])
-def test_columns_that_the_table_lacks_need_no_spark_to_be_found(
+def test_columns_missing_from_the_table_are_found_before_spark_starts(
     tmp_path: Path,
     postgres_server: PostgresServer,
     table: Callable[[Path, PostgresServer], str],

@@ -1,5 +1,7 @@
-"""`up`, `status`, `kill`, `restart`, `pause`, `resume`, `down` on real brokers, as a user types
-them; and nothing is left running, whichever way it ends."""
+"""The cluster commands on real brokers: `up`, `status`, `kill`, `restart`, `pause`, `down` …
+
+No test leaves a process running, however the cluster ends.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ config.min.insync.replicas = 1
 
 
 def processes_in(folder: Path, *, main_class: str = "") -> list[int]:
-    """Every process, whoever's child, that has the folder in its command line."""
+    """Returns all processes, of any parent, with the folder in their command line."""
     return [
         process.pid
         for process in psutil.process_iter(["cmdline"])
@@ -57,15 +59,15 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def status(folder: Path) -> dict[str, Any]:
     answer = lossless(folder, "status", "--format", "json")
     assert answer.returncode == 0, answer.stderr
-    said: dict[str, Any] = json.loads(answer.stdout)
-    return said
+    status: dict[str, Any] = json.loads(answer.stdout)
+    return status
 
 
 def states(folder: Path) -> dict[int, str]:
     return {row["broker"]: row["state"] for row in status(folder)["brokers"]}
 
 
-def test_a_detached_cluster_is_worked_on_from_other_commands_until_down(folder: Path) -> None:
+def test_commands_work_on_a_detached_cluster_until_down(folder: Path) -> None:
     (folder / "lossless.toml").write_text(CONTRACT)
     below = folder / "a" / "b"  # commands work from any folder below the contract
     below.mkdir(parents=True)
@@ -79,7 +81,7 @@ def test_a_detached_cluster_is_worked_on_from_other_commands_until_down(folder: 
     assert len(topics["shop.orders"].partitions) == 4
     assert states(below) == {1: "running", 2: "running"}
     pids = [row["pid"] for row in status(below)["brokers"]]
-    assert [os.getsid(pid) for pid in pids] == pids  # no terminal can take them along
+    assert [os.getsid(pid) for pid in pids] == pids  # closing a terminal does not end them
 
     second = lossless(below, "up", "--detach")
     assert second.returncode == 2
@@ -107,7 +109,7 @@ def test_a_detached_cluster_is_worked_on_from_other_commands_until_down(folder: 
     assert (down.returncode, down.stdout) == (0, "no cluster is running\n")
 
 
-def test_ports_that_are_asked_for_follow_each_other_and_stay(folder: Path) -> None:
+def test_requested_ports_are_consecutive_and_permanent(folder: Path) -> None:
     port = first_of_free_ports(2)
     data = ["--brokers", "2", "--data", str(folder / "data")]
     with socket.create_server(("127.0.0.1", port + 1)):
@@ -134,8 +136,8 @@ def first_of_free_ports(count: int) -> int:
     raise AssertionError(f"no {count} free ports in a row")
 
 
-def test_a_name_that_others_use_lets_them_in_and_says_so(folder: Path) -> None:
-    name = "127.0.0.2"  # as good as any: it is not the address that only this machine has
+def test_a_host_name_opens_the_cluster_to_other_machines_with_a_warning(folder: Path) -> None:
+    name = "127.0.0.2"  # stands for any address other than 127.0.0.1
     up = lossless(folder, "up", "--detach", "--brokers", "1", "--host", name)
     assert up.returncode == 0, up.stderr
     assert up.stdout.startswith(f"bootstrap.servers={name}:")
@@ -143,7 +145,7 @@ def test_a_name_that_others_use_lets_them_in_and_says_so(folder: Path) -> None:
     assert lossless(folder, "down").returncode == 0
 
 
-def test_a_cluster_with_a_data_folder_is_found_again_even_after_every_broker_died(
+def test_a_cluster_with_a_data_folder_is_found_even_after_every_broker_died(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = ["--data", str(folder / "data")]
@@ -157,7 +159,7 @@ def test_a_cluster_with_a_data_folder_is_found_again_even_after_every_broker_die
     assert lossless(folder, "down").returncode == 0
     assert (folder / "data" / "broker-1" / "log" / "output.log").stat().st_size > 0
 
-    # In the foreground this time: the folder knows how many brokers there were, and where.
+    # In the foreground this time. The folder contains the number of brokers and their ports.
     with subprocess.Popen(
         [*LOSSLESS, "up", *data], cwd=folder, stdout=subprocess.PIPE, text=True
     ) as up:
@@ -165,7 +167,7 @@ def test_a_cluster_with_a_data_folder_is_found_again_even_after_every_broker_die
         assert up.stdout.readline() == first.stdout
         assert states(folder) == {1: "running"}
         up.send_signal(signal.SIGINT)
-        assert up.wait(60) == 130  # interrupted, as every command
+        assert up.wait(60) == 130  # the exit code of an interrupted command
     assert processes_in(folder) == []
 
 
@@ -181,7 +183,7 @@ def test_a_foreground_cluster_that_is_killed_leaves_no_broker_behind(
     ) as up:
         assert up.stdout is not None
         assert up.stdout.readline().startswith("bootstrap.servers=")
-        assert lossless(folder, "restart", "2").returncode == 0  # by another process
+        assert lossless(folder, "restart", "2").returncode == 0  # started by another process
         up.kill()
         up.wait(60)
     assert wait_until(lambda: processes_in(folder) == [], timeout_s=60)
@@ -189,7 +191,7 @@ def test_a_foreground_cluster_that_is_killed_leaves_no_broker_behind(
     assert not (folder / ".lossless" / "kafka").exists()
 
 
-def test_a_foreground_cluster_that_another_terminal_stops_ends_well(folder: Path) -> None:
+def test_a_foreground_cluster_exits_with_0_when_another_terminal_stops_it(folder: Path) -> None:
     with subprocess.Popen(
         [*LOSSLESS, "up", "--brokers", "1", "--config", "foo=bar", "--config", "log.dirs.x=1"],
         cwd=folder,
@@ -201,16 +203,16 @@ def test_a_foreground_cluster_that_another_terminal_stops_ends_well(folder: Path
         assert up.stdout.readline().startswith("bootstrap.servers=")
         below = folder / "a" / "b"
         below.mkdir(parents=True)
-        assert states(below) == {1: "running"}  # found upwards, without a contract
+        assert states(below) == {1: "running"}  # found in a parent folder, without a contract
         assert lossless(below, "down").stdout == "stopped 1 process\n"
-        _, said = up.communicate(timeout=60)
+        _, warnings = up.communicate(timeout=60)
     assert up.returncode == 0
     for name in ("foo", "log.dirs.x"):
-        assert f"warning: {name} is not a setting of Kafka 4.1: ignored" in said
+        assert f"warning: {name} is not a setting of Kafka 4.1: ignored" in warnings
     assert not (folder / ".lossless").exists()
 
 
-def test_a_second_cluster_needs_a_folder_of_its_own(folder: Path) -> None:
+def test_a_second_cluster_needs_its_own_folder(folder: Path) -> None:
     one = ["--data", str(folder / "one")]
     two = ["--data", str(folder / "two")]
     first = lossless(folder, "up", "--detach", "--brokers", "1", *one)
@@ -229,7 +231,7 @@ def test_a_second_cluster_needs_a_folder_of_its_own(folder: Path) -> None:
     assert f"--data {folder / 'one'}, --data {folder / 'two'}" in " ".join(which.stderr.split())
     assert address in lossless(folder, "status", *one).stdout
     assert lossless(folder, "down", *one).stdout == "stopped 1 process\n"
-    assert second.stdout.strip() in lossless(folder, "status").stdout  # the one that is left
+    assert second.stdout.strip() in lossless(folder, "status").stdout  # the remaining one
     assert lossless(folder, "down").returncode == 0
     assert not (folder / ".lossless").exists()
 
@@ -239,7 +241,7 @@ def test_a_second_cluster_needs_a_folder_of_its_own(folder: Path) -> None:
     ("engine", "moment"),
     [("embedded", "spawned"), ("apache", "spawned"), ("apache", "starting")],
 )
-def test_an_interrupted_start_leaves_nothing(
+def test_an_interrupted_start_leaves_no_process_and_no_file(
     folder: Path, number: signal.Signals, engine: str, moment: str
 ) -> None:
     main_class = {"embedded": "lossless.broker", "apache": "kafka.Kafka"}[engine]
@@ -291,7 +293,7 @@ def test_an_interrupted_start_leaves_nothing(
         (["up", "--contract", "nowhere.toml"], 2, "no contract at nowhere.toml"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_message_and_an_exit_code(
+def test_a_refused_command_prints_one_message_and_returns_its_exit_code(
     folder: Path, arguments: list[str], code: int, message: str
 ) -> None:
     answer = lossless(folder, *arguments)

@@ -23,14 +23,14 @@ THEN_MS = 1_700_000_000_000
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No contract in sight: an address is enough."""
+    """Runs each test without a contract: an address is enough."""
     monkeypatch.delenv("LOSSLESS_CONTRACT", raising=False)
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def servers(lossless_cluster: PlannedCluster) -> str:
-    """Five letters of `baskets`, one of Connect's, and topics without any."""
+    """Five dead letters of `baskets`, one of Kafka Connect, and empty topics."""
     address = lossless_cluster.bootstrap_servers
     for topic in ("baskets", "baskets-dlt", "payments", "payments-dlt", "s3-sink-letters"):
         create_topic(address, topic, partitions=1)
@@ -56,7 +56,7 @@ def servers(lossless_cluster: PlannedCluster) -> str:
             record.value(),
             record.key(),
             headers=list(decision.headers),  # type: ignore[arg-type]
-            # Between these two one can say --since.
+            # --since can separate the first letter from the others.
             timestamp=THEN_MS if number == 0 else int(time.time() * 1000) + number,
         )
     producer.produce(
@@ -79,7 +79,7 @@ def run(servers: str, *arguments: str) -> Result:
     return CliRunner().invoke(command, [action, "--kafka", servers, *rest], catch_exceptions=False)
 
 
-def told(servers: str, *arguments: str) -> dict[str, Any]:
+def json_of(servers: str, *arguments: str) -> dict[str, Any]:
     result = run(servers, *arguments, "--format", "json")
     assert result.exit_code == 0, result.output
     answer: dict[str, Any] = json.loads(result.stdout)
@@ -90,7 +90,7 @@ def keys(answer: dict[str, Any]) -> list[str]:
     return [letter["key"] for letter in answer["letters"]]
 
 
-def test_the_table_says_when_where_who_how_often_why_and_what(servers: str) -> None:
+def test_the_table_shows_time_origin_group_attempts_exception_key_and_value(servers: str) -> None:
     result = run(servers, "list", "baskets")
     assert result.exit_code == 0
     heading, *rows = [line for line in result.output.splitlines() if line.strip(" ─")]
@@ -110,8 +110,8 @@ def test_the_table_says_when_where_who_how_often_why_and_what(servers: str) -> N
     assert '{"basket": 4}' in rows[4]
 
 
-def test_json_has_everything_and_bytes_that_are_no_text_in_base_64(servers: str) -> None:
-    answer = told(servers, "list", "baskets-dlt")
+def test_json_contains_all_fields_and_binary_values_as_base_64(servers: str) -> None:
+    answer = json_of(servers, "list", "baskets-dlt")
     assert (answer["topics"], answer["count"]) == (["baskets-dlt"], 5)
     first = answer["letters"][0]
     trace = first.pop("stack_trace")
@@ -156,18 +156,20 @@ def test_json_has_everything_and_bytes_that_are_no_text_in_base_64(servers: str)
         (("--exception", "ValueError", "--limit", "1"), [4]),
     ],
 )
-def test_filters_choose(servers: str, filters: tuple[str, ...], expected: list[int]) -> None:
-    assert keys(told(servers, "list", "baskets", *filters)) == [
+def test_filters_select_matching_letters(
+    servers: str, filters: tuple[str, ...], expected: list[int]
+) -> None:
+    assert keys(json_of(servers, "list", "baskets", *filters)) == [
         f"customer-{number}" for number in expected
     ]
 
 
-def test_a_limit_says_how_many_there_are(servers: str) -> None:
+def test_a_limit_prints_the_total_number_of_letters(servers: str) -> None:
     result = run(servers, "list", "baskets", "--limit", "2")
     assert result.output.splitlines()[-1] == "showing the last 2 of 5; use --limit to show more"
 
 
-def test_letters_of_other_programs_are_shown_and_their_bytes_obeyed_by_nobody(
+def test_letters_of_other_programs_are_shown_without_markup_or_control_characters(
     servers: str,
 ) -> None:
     result = run(servers, "list", "s3-sink-letters")
@@ -179,12 +181,12 @@ def test_letters_of_other_programs_are_shown_and_their_bytes_obeyed_by_nobody(
 
 
 def test_without_a_topic_all_dead_letter_topics_are_listed(servers: str) -> None:
-    topics = told(servers, "list")["topics"]
+    topics = json_of(servers, "list")["topics"]
     assert {"baskets-dlt", "payments-dlt"} <= set(topics)
     assert "s3-sink-letters" not in topics
 
 
-def test_nothing_there_is_said_and_is_no_error(servers: str) -> None:
+def test_an_empty_dead_letter_topic_is_reported_with_exit_code_0(servers: str) -> None:
     result = run(servers, "list", "payments")
     assert (result.exit_code, result.output) == (0, "no dead letters in payments-dlt\n")
     result = run(servers, "replay", "payments")
@@ -192,9 +194,7 @@ def test_nothing_there_is_said_and_is_no_error(servers: str) -> None:
 
 
 @pytest.mark.parametrize("action", ["list", "replay"])
-def test_a_topic_that_is_not_there_is_refused_with_the_nearest_name(
-    servers: str, action: str
-) -> None:
+def test_an_unknown_topic_is_refused_with_the_nearest_name(servers: str, action: str) -> None:
     with pytest.raises(BadInput) as refused:
         run(servers, action, "basket")
     assert "neither topic 'basket'" in str(refused.value)
@@ -202,7 +202,7 @@ def test_a_topic_that_is_not_there_is_refused_with_the_nearest_name(
 
 
 @pytest.mark.parametrize("wrong", [("--since", "yesterday"), ("--until", "2h ago")])
-def test_a_time_that_is_none_is_refused_with_examples(servers: str, wrong: tuple[str, str]) -> None:
+def test_an_invalid_time_is_refused_with_examples(servers: str, wrong: tuple[str, str]) -> None:
     with pytest.raises(BadInput, match="is not a time") as refused:
         run(servers, "list", "baskets", *wrong)
     assert "2h" in (refused.value.hint or "")
@@ -210,7 +210,7 @@ def test_a_time_that_is_none_is_refused_with_examples(servers: str, wrong: tuple
 
 @pytest.fixture(scope="module")
 def ordinary(servers: str) -> str:
-    """A topic of records that are no letters, and one of both."""
+    """A topic of ordinary records, and one of ordinary records and dead letters."""
     producer = Producer({"bootstrap.servers": servers})
     for topic in ("clicks-of-today", "mixed-dlt"):
         create_topic(servers, topic, partitions=1)
@@ -237,14 +237,14 @@ def test_records_among_letters_are_counted_and_not_shown(servers: str) -> None:
     result = run(servers, "list", "mixed")
     assert "letter" in result.stdout
     assert "mixed-dlt: 4 records without the headers of a dead letter" in result.stderr
-    answer = told(servers, "list", "mixed")
+    answer = json_of(servers, "list", "mixed")
     assert (answer["count"], answer["not_letters"]) == (1, 4)
     result = run(servers, "replay", "mixed", "--dry-run")
     assert "mixed-dlt: 1 letter would be sent back" in result.stdout
     assert "mixed-dlt: 4 records without the headers of a dead letter" in result.stderr
 
 
-def test_tables_of_pipelines_that_hold_letters_are_named(
+def test_tables_of_pipelines_with_dead_letters_are_named(
     servers: str, ordinary: str, tmp_path: Path
 ) -> None:
     (tmp_path / "lossless.toml").write_text(
@@ -271,8 +271,8 @@ sink = {{ type = "postgres", dsn = "host=nowhere", table = "shop.orders" }}
     assert "pipeline clicks stores its dead letters in" in result.stdout
     assert reads in result.stdout
     assert "SELECT * FROM shop.orders_dlt" in result.stdout
-    assert "pipeline others" not in result.stdout  # it has no such table
-    names = [each["pipeline"] for each in told(servers, "list", "payments")["in_tables"]]
+    assert "pipeline others" not in result.stdout  # its table does not exist
+    names = [each["pipeline"] for each in json_of(servers, "list", "payments")["in_tables"]]
     assert names == []
     with pytest.raises(BadInput) as refused:
         run(servers, "list", ordinary)
@@ -280,8 +280,8 @@ sink = {{ type = "postgres", dsn = "host=nowhere", table = "shop.orders" }}
     assert "orders_dlt" not in (refused.value.hint or "")
 
 
-def test_replay_shows_first_then_sends_each_once(servers: str) -> None:
-    assert keys(told(servers, "replay", "baskets", "--dry-run")) == [
+def test_replay_sends_each_letter_once_and_dry_run_sends_none(servers: str) -> None:
+    assert keys(json_of(servers, "replay", "baskets", "--dry-run")) == [
         f"customer-{number}" for number in range(5)
     ]
     shown = run(servers, "replay", "baskets", "--dry-run", "--exception", "TimeoutError")
@@ -292,7 +292,7 @@ def test_replay_shows_first_then_sends_each_once(servers: str) -> None:
     assert sent.output == "baskets-dlt: 2 letters sent back (3 did not match the filters)\n"
     sent = run(servers, "replay", "baskets", "--limit", "1")
     assert sent.output == "baskets-dlt: 1 letter sent back (more are left; --limit was reached)\n"
-    [report] = told(servers, "replay", "baskets")["topics"]
+    [report] = json_of(servers, "replay", "baskets")["topics"]
     assert report == {
         "topic": "baskets-dlt",
         "matched": 2,
@@ -309,12 +309,10 @@ def test_replay_shows_first_then_sends_each_once(servers: str) -> None:
     assert [each.key() for each in found] == [b"customer-%d" % number for number in (1, 3, 0, 2, 4)]
     assert {each.timestamp()[1] for each in found} == {THEN_MS}
     # Letters stay where they are.
-    assert told(servers, "list", "baskets")["count"] == 5
+    assert json_of(servers, "list", "baskets")["count"] == 5
 
 
-def test_as_a_command_of_its_own_it_ends_with_the_codes_of_every_command(
-    servers: str, tmp_path: Path
-) -> None:
+def test_the_command_uses_the_exit_codes_of_all_commands(servers: str, tmp_path: Path) -> None:
     there = lossless(tmp_path, "dead-letters", "list", "payments", "--kafka", servers)
     assert (there.returncode, there.stdout) == (0, "no dead letters in payments-dlt\n")
     missing = lossless(tmp_path, "dead-letters", "replay", "basket", "--kafka", servers)
@@ -342,5 +340,7 @@ def test_as_a_command_of_its_own_it_ends_with_the_codes_of_every_command(
         (b"\xff" * 30, "0xfffffff…"),
     ],
 )
-def test_bytes_are_shown_as_text_where_they_are(value: bytes | str | None, expected: str) -> None:
+def test_utf8_bytes_are_shown_as_text_and_others_in_hex(
+    value: bytes | str | None, expected: str
+) -> None:
     assert _shown(value.encode() if isinstance(value, str) else value, 10) == expected

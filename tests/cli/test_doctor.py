@@ -1,4 +1,4 @@
-"""`lossless doctor`, on the machine that runs the tests and on ones that lack something."""
+"""`lossless doctor` on the test machine, and with single components missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ sink = { type = "postgres", dsn = "postgresql://shop:hunter2@db/shop", table = "
 
 @pytest.fixture(autouse=True)
 def _equipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with a contract, and jars that are there: only what a test takes away is missing."""
+    """A folder with a contract and all jars, so that only what a test removes is missing."""
     monkeypatch.delenv("LOSSLESS_CONTRACT", raising=False)
     for name in ("kafka", "spark", "jdbc"):
         (tmp_path / "jars" / name).mkdir(parents=True)
@@ -71,7 +71,7 @@ def test_a_machine_that_has_everything_is_ok_line_by_line() -> None:
     ]
 
 
-def test_versions_and_places_are_told() -> None:
+def test_versions_and_locations_are_printed() -> None:
     _, found = findings()
     assert sys.executable in found["python"]["detail"]
     assert found["java"]["detail"].split(",")[0].isdecimal()
@@ -82,7 +82,7 @@ def test_versions_and_places_are_told() -> None:
     assert all(finding["mend"] is None for finding in found.values())
 
 
-def test_no_java_ends_with_4_and_the_command_to_install_it(
+def test_missing_java_exits_with_4_and_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -95,7 +95,7 @@ def test_no_java_ends_with_4_and_the_command_to_install_it(
     assert "install" in found["java"]["mend"]
 
 
-def test_a_java_home_that_leads_nowhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_java_home_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     code, found = findings()
     assert code == 4
@@ -103,7 +103,7 @@ def test_a_java_home_that_leads_nowhere_is_named(monkeypatch: pytest.MonkeyPatch
     assert found["java"]["mend"].startswith("unset JAVA_HOME")
 
 
-def test_pyspark_of_another_release_is_not_good_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_pyspark_release_is_reported_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     real = doctor.version
     monkeypatch.setattr(
         doctor, "version", lambda name: "4.0.0" if name == "pyspark" else real(name)
@@ -123,14 +123,14 @@ def test_pyspark_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch)
     assert (code, found["pyspark"]["detail"]) == (4, "not installed: pyspark")
 
 
-# Without those of Apache Kafka everything but `up --kafka apache` works.
+# Only `up --kafka apache` needs the jars of Apache Kafka.
 @pytest.mark.parametrize(("name", "expected"), [("kafka", 0), ("spark", 4)])
 def test_missing_jars_are_named_and_can_be_fetched(name: str, expected: int) -> None:
     next(iter(jars.folder(name).glob("*.jar"))).unlink()
     code, found = findings()
     assert (code, found[f"{name} jars"]["mend"]) == (expected, "lossless doctor --fetch")
 
-    # These folders are the user's own (LOSSLESS_JARS): nothing is fetched into them.
+    # Nothing is fetched into LOSSLESS_JARS: the folder is the user's own.
     code, found = findings("--fetch")
     assert code == expected
     assert (
@@ -138,10 +138,10 @@ def test_missing_jars_are_named_and_can_be_fetched(name: str, expected: int) -> 
     )
 
 
-def test_what_only_postgres_needs_counts_only_when_the_contract_has_it(
+def test_postgres_components_are_required_only_by_a_postgres_sink(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg", None)  # as if it could not be imported
+    monkeypatch.setitem(sys.modules, "psycopg", None)  # makes its import fail
     code, found = findings()
     assert (code, found["psycopg"]["ok"], found["psycopg"]["required"]) == (0, False, False)
     assert found["psycopg"]["mend"] == "pip install 'lossless[postgres]'"
@@ -151,8 +151,10 @@ def test_what_only_postgres_needs_counts_only_when_the_contract_has_it(
     assert (code, found["psycopg"]["required"], found["jdbc jars"]["required"]) == (4, True, True)
 
 
-def test_outside_a_contract_only_what_up_needs_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Right after `pip install lossless` there is neither Java nor a contract, nor need of them."""
+def test_without_a_contract_only_the_requirements_of_up_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After `pip install lossless`, neither Java nor a contract is needed."""
     Path("lossless.toml").unlink()
     monkeypatch.setenv("JAVA_HOME", "nowhere")
     monkeypatch.setenv("LOSSLESS_JARS", "nowhere")
@@ -163,7 +165,7 @@ def test_outside_a_contract_only_what_up_needs_is_missing(monkeypatch: pytest.Mo
     assert "needed for run, audit: lossless init" in result.output
 
 
-def test_a_contract_that_is_wrong_is_told_with_its_line() -> None:
+def test_an_invalid_contract_is_reported_with_its_line() -> None:
     Path("lossless.toml").write_text("[cluster]\nbrokrs = 3")
     code, found = findings()
     assert code == 2
@@ -172,7 +174,7 @@ def test_a_contract_that_is_wrong_is_told_with_its_line() -> None:
     assert found["contract"]["mend"].startswith("did you mean 'brokers'?")
 
 
-def test_a_contract_that_does_not_keep_its_promise_is_told_rule_by_rule() -> None:
+def test_a_contract_that_breaks_its_promise_is_reported_rule_by_rule() -> None:
     Path("lossless.toml").write_text(
         "[topics.a]\nreplication_factor = 1\n[producers.p]\nconfig.acks = 0"
     )
@@ -190,7 +192,7 @@ def test_another_contract_can_be_named() -> None:
     assert found["contract"]["detail"] == "other.toml; pipelines: orders"
 
 
-def test_a_full_disk_and_little_memory_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_and_too_little_memory_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "DISK_FREE_GB_MIN", 1e9)
     monkeypatch.setattr(doctor, "MEMORY_GB_MIN", 1e9)
     code, found = findings()

@@ -16,7 +16,7 @@ def broken() -> None:
     raise ValueError("year 55838 is out of range\nand more")
 
 
-def test_an_internal_error_exits_70_and_says_what_to_report(
+def test_an_internal_error_exits_70_and_prints_what_to_report(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module = ModuleType("lossless.cli.doctor")
@@ -26,7 +26,7 @@ def test_an_internal_error_exits_70_and_says_what_to_report(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 70
-    said = capsys.readouterr().err
-    assert "Traceback" in said
-    assert "error: internal error: ValueError: year 55838 is out of range" in said
-    assert "report the command, the traceback above and the version" in said.replace("\n", " ")
+    error = capsys.readouterr().err
+    assert "Traceback" in error
+    assert "error: internal error: ValueError: year 55838 is out of range" in error
+    assert "report the command, the traceback above and the version" in error.replace("\n", " ")

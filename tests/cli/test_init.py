@@ -27,12 +27,12 @@ def init(*arguments: str) -> str:
     return result.output
 
 
-def test_what_it_writes_loads_as_it_stands(folder: Path) -> None:
+def test_the_generated_contract_loads_without_changes(folder: Path) -> None:
     output = init()
 
     contract = load_contract(environment={})
     assert contract.path == folder / "lossless.toml"
-    assert contract.guarantee == Guarantee()  # the file says what would be so without it
+    assert contract.guarantee == Guarantee()  # the template contains the defaults
     assert list(contract.topics) == ["shop.orders"]
     assert contract.cluster.client == {}
     pipeline = contract.pipelines["orders"]
@@ -46,8 +46,8 @@ def test_what_it_writes_loads_as_it_stands(folder: Path) -> None:
     assert "lossless run orders" in output
 
 
-def test_every_line_that_is_commented_out_is_one_that_would_load(folder: Path) -> None:
-    """A template whose examples are refused teaches the wrong thing."""
+def test_every_commented_line_of_the_template_loads_when_uncommented(folder: Path) -> None:
+    """Users uncomment these lines, so they must be valid."""
     init()
     text = Path("lossless.toml").read_text()
     (folder / "client.properties").write_text("")
@@ -74,7 +74,7 @@ def test_every_line_that_is_commented_out_is_one_that_would_load(folder: Path) -
     assert contract.pipelines["orders"].sink.type == "postgres"
 
 
-def test_it_writes_to_a_folder_or_a_name_of_its_own(folder: Path) -> None:
+def test_the_path_may_be_a_folder_or_a_file_name(folder: Path) -> None:
     assert "cd shop\n" in init("shop")
     assert "cd other\n  lossless doctor --contract prod.toml\n" in init("other/prod.toml")
     assert load_contract(folder / "shop", environment={}).pipelines
@@ -82,8 +82,8 @@ def test_it_writes_to_a_folder_or_a_name_of_its_own(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [".", "shop", "my shop/prod.toml", "prod.toml"])
-def test_the_next_steps_work_as_they_are_printed(folder: Path, place: str) -> None:
-    """Each is run as printed, by a shell, with a stand-in for the command."""
+def test_the_printed_next_steps_work(folder: Path, place: str) -> None:
+    """A shell runs the steps as printed, with a stand-in for the command."""
     steps = init(place).partition("Review the file, then run:\n")[2].splitlines()
     (folder / "bin").mkdir()
     (folder / "bin" / "lossless").write_text(f"#!{sys.executable}\n{STAND_IN}")
@@ -113,7 +113,7 @@ print(sys.argv[1], find_contract(Path(named) if named else None).resolve())
 """
 
 
-def test_it_does_not_overwrite_unless_forced(folder: Path) -> None:
+def test_an_existing_contract_is_overwritten_only_with_force(folder: Path) -> None:
     (folder / "lossless.toml").write_text("mine")
     with pytest.raises(BadInput, match=r"lossless.toml already exists") as caught:
         init()
@@ -126,7 +126,7 @@ def test_it_does_not_overwrite_unless_forced(folder: Path) -> None:
     assert load_contract(environment={}).pipelines
 
 
-def test_a_schema_of_the_same_name_is_not_overwritten_either(folder: Path) -> None:
+def test_an_existing_schema_is_not_overwritten(folder: Path) -> None:
     (folder / "schemas").mkdir()
     (folder / "schemas" / "orders.json").write_text("mine")
     with pytest.raises(BadInput, match=r"schemas/orders.json already exists"):
@@ -134,13 +134,13 @@ def test_a_schema_of_the_same_name_is_not_overwritten_either(folder: Path) -> No
     assert not (folder / "lossless.toml").exists()
 
 
-def test_a_place_that_cannot_be_written_is_one_clear_message(folder: Path) -> None:
+def test_an_unwritable_path_is_refused_with_one_message(folder: Path) -> None:
     (folder / "file").write_text("")
     with pytest.raises(BadInput, match=r"file/schemas/orders.json cannot be written: Not a direc"):
         init("file")
 
 
-def test_the_command_ends_with_2_and_no_traceback_when_it_refuses(folder: Path) -> None:
+def test_a_refusal_exits_with_2_and_no_traceback(folder: Path) -> None:
     (folder / "lossless.toml").write_text("mine")
     lossless = Path(sys.executable).with_name("lossless")
     done = subprocess.run(

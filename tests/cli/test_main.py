@@ -1,4 +1,4 @@
-"""What every command does with an error that it did not expect, and without an optional package."""
+"""Unexpected errors, missing optional packages, and unusable output, in any command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# A process in which the named packages cannot be imported, as if they had never been installed.
+# A process in which the named packages cannot be imported.
 WITHOUT = """
 import sys
 class Absent:
@@ -61,12 +61,12 @@ def test_a_command_without_the_spark_extra_names_the_install_command(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     (tmp_path / "lossless.toml").write_text(CONTRACT.format(sink=DELTA))
-    code, said = command(tmp_path, SPARK, *arguments)
+    code, error = command(tmp_path, SPARK, *arguments)
     assert code == 4
-    assert "Traceback" not in said
-    assert "is not installed" in said
-    assert "pip install 'lossless[spark]'" in said
-    assert len(said.splitlines()) == 2
+    assert "Traceback" not in error
+    assert "is not installed" in error
+    assert "pip install 'lossless[spark]'" in error
+    assert len(error.splitlines()) == 2
 
 
 def test_the_pipeline_class_without_the_spark_extra_is_unavailable(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ except Unavailable as error:
     assert answer.stdout == f"pip install 'lossless[{extra}]'\n", answer.stderr
 
 
-def test_an_internal_error_ends_with_70_and_says_what_to_report(tmp_path: Path) -> None:
+def test_an_internal_error_exits_with_70_and_prints_what_to_report(tmp_path: Path) -> None:
     program = """
 import lossless.cli.status
 def fails(*arguments, **options):
@@ -134,16 +134,16 @@ lossless.cli.status.command.callback = fails
 
 
 def test_an_import_error_that_no_extra_explains_is_an_internal_error(tmp_path: Path) -> None:
-    code, said = command(tmp_path, ("psutil",), "doctor")
+    code, error = command(tmp_path, ("psutil",), "doctor")
     assert code == 70
-    assert "No module named 'psutil'" in said
+    assert "No module named 'psutil'" in error
 
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [(["--help"], 0), (["down"], 0), (["doctor", "--contract", "missing.toml"], 2)],
 )
-def test_exit_code_is_the_same_when_the_reader_of_the_output_is_gone(
+def test_a_closed_output_pipe_does_not_change_the_exit_code(
     tmp_path: Path, arguments: list[str], code: int
 ) -> None:
     reader, writer = os.pipe()
@@ -160,7 +160,7 @@ def test_exit_code_is_the_same_when_the_reader_of_the_output_is_gone(
     assert (ended.returncode, ended.stderr) == (code, "")
 
 
-def test_full_disk_below_the_output_is_named(tmp_path: Path) -> None:
+def test_a_full_disk_under_standard_output_is_reported(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
             [sys.executable, "-m", "lossless", "down"],

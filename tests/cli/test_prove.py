@@ -1,4 +1,4 @@
-"""`lossless prove` as a user meets it: verdicts, exit codes, replay, and what is refused."""
+"""`lossless prove`: verdicts, exit codes, replay, and invalid options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _run(*arguments: str) -> Result:
     return CliRunner().invoke(cli, list(arguments), catch_exceptions=True)
 
 
-def test_a_promise_that_is_broken_comes_with_the_run_that_breaks_it_and_exit_code_1() -> None:
+def test_a_broken_promise_prints_the_failing_run_and_exits_with_1() -> None:
     result = _run(*LOSES)
     assert result.exit_code == 1
     assert "INVALID: " in result.stdout
@@ -28,7 +28,7 @@ def test_a_promise_that_is_broken_comes_with_the_run_that_breaks_it_and_exit_cod
     assert "lost: p" in result.stdout
 
 
-def test_a_promise_that_is_not_refuted_ends_with_0_and_says_how_far_it_was_looked() -> None:
+def test_an_unrefuted_promise_exits_with_0_and_prints_the_searched_schedules() -> None:
     result = _run("prove", "--faults", "broker-crash", "--seeds", "5")
     assert result.exit_code == 0
     assert "UNREFUTED: none of lost, " in result.stdout
@@ -36,13 +36,13 @@ def test_a_promise_that_is_not_refuted_ends_with_0_and_says_how_far_it_was_looke
     assert "seeds 1 to 5" in result.stdout
 
 
-def test_without_arguments_the_recommended_settings_and_faults_are_explored_and_hold() -> None:
+def test_the_recommended_settings_hold_under_the_recommended_faults() -> None:
     result = _run("prove", "--seeds", "20")
     assert result.exit_code == 0
     assert "UNREFUTED: none of lost, " in result.stdout
-    told = " ".join(result.stdout.split())
-    assert "settings brokers=3 controllers=3 rf=3 min-isr=2 unclean=false" in told
-    assert "faults broker-crash=1, leader-crash=1, rolling-restart=1" in told
+    output = " ".join(result.stdout.split())
+    assert "settings brokers=3 controllers=3 rf=3 min-isr=2 unclean=false" in output
+    assert "faults broker-crash=1, leader-crash=1, rolling-restart=1" in output
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_without_arguments_the_recommended_settings_and_faults_are_explored_and_
         (("--look-for", "OneOwner"), "because no group shared out its partitions"),
     ],
 )
-def test_a_run_that_could_not_have_failed_is_unknown_with_exit_code_3(
+def test_a_run_without_opportunity_to_fail_is_unknown_and_exits_with_3(
     arguments: tuple[str, ...], why: str
 ) -> None:
     result = _run("prove", *arguments, "--seeds", "5")
@@ -70,7 +70,7 @@ def test_a_run_that_could_not_have_failed_is_unknown_with_exit_code_3(
     assert why in result.stdout
 
 
-def test_what_was_exercised_is_printed_as_text_and_as_json() -> None:
+def test_the_exercised_faults_and_records_are_printed_as_text_and_json() -> None:
     arguments = ("prove", "--faults", "leader-crash,late-messages=400", "--seeds", "5")
     rows = {
         line.split()[0]: line for line in _run(*arguments).stdout.splitlines() if line[:2] == "  "
@@ -78,15 +78,15 @@ def test_what_was_exercised_is_printed_as_text_and_as_json() -> None:
     assert "60 attempted" in rows["records"] or "100 attempted" in rows["records"]
     assert "leader-crash " in rows["took"]
     assert " clean, " in rows["elections"]
-    told = json.loads(_run(*arguments, "--format", "json").stdout)
-    assert told["seeds"] == [1, 5]
-    assert told["settings"]["faults"] == "leader-crash=1,late-messages=400"
-    assert told["exercised"]["attempted"] == 100
-    assert told["exercised"]["faults"]["leader-crash"] > 0
-    assert told["simulated_hours"] > 0
+    document = json.loads(_run(*arguments, "--format", "json").stdout)
+    assert document["seeds"] == [1, 5]
+    assert document["settings"]["faults"] == "leader-crash=1,late-messages=400"
+    assert document["exercised"]["attempted"] == 100
+    assert document["exercised"]["faults"]["leader-crash"] > 0
+    assert document["simulated_hours"] > 0
 
 
-def test_a_counterexample_beyond_the_budget_names_it_and_what_else_occurred() -> None:
+def test_a_counterexample_names_the_exceeded_budget_and_other_anomalies() -> None:
     result = _run("prove", "--faults", "power-loss-everywhere", "--look-for", "lost")
     assert result.exit_code == 1
     beyond = "beyond the budget: power-loss-everywhere, 1 at a time: these settings survive none"
@@ -95,7 +95,7 @@ def test_a_counterexample_beyond_the_budget_names_it_and_what_else_occurred() ->
 
 
 @pytest.mark.full
-def test_what_does_not_settle_cannot_be_told_by_who_looks_for_something_else() -> None:
+def test_a_run_that_does_not_settle_is_unknown_unless_stuck_is_looked_for() -> None:
     arguments = ("--set", "off=empty_epochs_forgotten", "--set", "faults-max=6", "--seed", "22")
     stuck = _run("prove", "--faults", "leader-crash=2", *arguments)
     assert (stuck.exit_code, "INVALID: stuck" in stuck.stdout) == (1, True)
@@ -113,15 +113,15 @@ def test_a_seed_replays_one_run_byte_for_byte() -> None:
 def test_json_names_verdict_seed_settings_and_anomalies() -> None:
     result = _run(*LOSES, "--format", "json")
     assert result.exit_code == 1
-    told = json.loads(result.stdout)
-    assert told["verdict"] == "INVALID"
-    assert told["settings"]["acks"] == "1"
-    assert told["beyond_the_budget"]
-    assert told["anomalies"][0]["kind"] == "lost"
-    assert told["trace"]
+    document = json.loads(result.stdout)
+    assert document["verdict"] == "INVALID"
+    assert document["settings"]["acks"] == "1"
+    assert document["beyond_the_budget"]
+    assert document["anomalies"][0]["kind"] == "lost"
+    assert document["trace"]
 
 
-def test_a_page_is_written_when_asked_for(tmp_path: Path) -> None:
+def test_the_html_option_writes_a_page(tmp_path: Path) -> None:
     page = tmp_path / "run.html"
     assert _run(*LOSES, "--html", str(page)).exit_code == 1
     assert "<!doctype html>" in page.read_text()
@@ -129,19 +129,19 @@ def test_a_page_is_written_when_asked_for(tmp_path: Path) -> None:
 
 def test_the_page_of_a_seed_shows_the_same_run_as_the_text(tmp_path: Path) -> None:
     page = tmp_path / "run.html"
-    told = _run(*LOSES, "--seed", "1", "--html", str(page)).stdout
-    at_the_end = told.partition("at the end\n")[2].splitlines()[0]
+    output = _run(*LOSES, "--seed", "1", "--html", str(page)).stdout
+    at_the_end = output.partition("at the end\n")[2].splitlines()[0]
     drawn = page.read_text().replace("<mark>", "").replace("</mark>", "")
     assert at_the_end.partition(": ")[2] in drawn
 
 
-def test_a_scenario_is_run_by_its_file() -> None:
+def test_a_scenario_file_is_run() -> None:
     result = _run("prove", str(SCENARIOS / "isolated_leader.txt"))
     assert result.exit_code == 0
     assert "INVALID: lost" in result.stdout
 
 
-def test_a_scenario_that_prints_something_else_is_told_and_can_be_rewritten(tmp_path: Path) -> None:
+def test_a_scenario_with_different_output_exits_with_1_and_can_be_rewritten(tmp_path: Path) -> None:
     file = tmp_path / "isolated_leader.txt"
     right = (SCENARIOS / "isolated_leader.txt").read_text()
     file.write_text(right.replace("INVALID: lost", "UNREFUTED"))
@@ -153,7 +153,7 @@ def test_a_scenario_that_prints_something_else_is_told_and_can_be_rewritten(tmp_
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (
             ["--faults", "meteor"],
@@ -195,9 +195,9 @@ def test_a_scenario_that_prints_something_else_is_told_and_can_be_rewritten(tmp_
         (["--html", "nowhere/run.html"], "--html nowhere/run.html: folder nowhere does not exist"),
     ],
 )
-def test_what_cannot_be_used_is_told_in_a_line_with_exit_code_2(
+def test_invalid_options_are_refused_in_one_line_with_exit_code_2(
     arguments: list[str],
-    told: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -207,10 +207,10 @@ def test_what_cannot_be_used_is_told_in_a_line_with_exit_code_2(
     assert left.value.code == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert told in captured.err.replace("\n", " ")
+    assert message in captured.err.replace("\n", " ")
 
 
-def test_an_internal_error_exits_with_70_and_names_the_seed_and_the_command_that_repeats_it(
+def test_an_internal_error_exits_with_70_and_prints_the_command_that_reproduces_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = Run.settle
@@ -228,13 +228,13 @@ def test_an_internal_error_exits_with_70_and_names_the_seed_and_the_command_that
     assert left.value.code == 70
     captured = capsys.readouterr()
     assert "VALID" not in captured.out
-    said = " ".join(captured.err.split())
-    assert "internal error in the schedule of seed 3: KeyError: 'planted'" in said
-    assert "lossless prove --faults broker-stop --set producers=1 --seed 3" in said
+    error = " ".join(captured.err.split())
+    assert "internal error in the schedule of seed 3: KeyError: 'planted'" in error
+    assert "lossless prove --faults broker-stop --set producers=1 --seed 3" in error
 
 
-def test_a_consumer_that_reads_from_followers_asks_only_brokers_with_a_replica() -> None:
-    """Four brokers and two replicas: the last broker that does not lead may have none."""
+def test_a_consumer_that_reads_from_followers_fetches_only_from_brokers_with_a_replica() -> None:
+    """With four brokers and two replicas, a broker may have no replica of the partition."""
     arguments = ("--brokers", "4", "--rf", "2", "--set", "from-follower=true")
     result = _run("prove", *arguments, "--faults", "client-disconnect", "--seeds", "5")
     assert "UNREFUTED" in result.stdout
@@ -242,7 +242,7 @@ def test_a_consumer_that_reads_from_followers_asks_only_brokers_with_a_replica()
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("colour: red", "line 3: 'colour: red' is none of title, claims"),
         ("  at 10 broker 1 explodes", "line 3: 'at 10 broker 1 explodes' is no step"),
@@ -254,9 +254,9 @@ def test_a_consumer_that_reads_from_followers_asks_only_brokers_with_a_replica()
         ("when: tomorrow", "when is always or soak, not 'tomorrow'"),
     ],
 )
-def test_a_mistake_in_a_scenario_names_file_line_and_what_goes(
+def test_a_mistake_in_a_scenario_is_reported_with_file_line_and_accepted_values(
     line: str,
-    told: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -267,6 +267,6 @@ def test_a_mistake_in_a_scenario_names_file_line_and_what_goes(
     with pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 2
-    said = capsys.readouterr().err.replace("\n", " ")
-    assert "mistaken.txt" in said
-    assert told in said
+    error = capsys.readouterr().err.replace("\n", " ")
+    assert "mistaken.txt" in error
+    assert message in error

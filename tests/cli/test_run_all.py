@@ -1,4 +1,4 @@
-"""Several pipelines in one `lossless run`: each of them is reported, whatever happens to one."""
+"""Several pipelines in one `lossless run`: each is reported, even if another one fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lossless.pipeline.pipeline import Pipeline
 
 
 class FailingOrWaiting(Pipeline):
-    """Fails at once, or ends after the other one has failed and it may have been asked to stop."""
+    """A pipeline that fails at once, or returns after the other one has failed."""
 
     def __init__(self, failed: threading.Event, *, fails: bool) -> None:
         self.failed, self.fails = failed, fails
@@ -48,7 +48,7 @@ def signals() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("stop_the_others", [False, True])
-def test_the_results_of_other_pipelines_are_kept_when_one_fails(
+def test_results_of_other_pipelines_are_kept_when_one_fails(
     pipelines: list[Pipeline], stop_the_others: bool
 ) -> None:
     results, failures, interrupted = _run_all(

@@ -1,4 +1,4 @@
-"""What `lossless run` says at its end, and `lossless demo` in between."""
+"""The last line of `lossless run`, and the progress of `lossless demo`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ledger(read: int, stored: int, dead: int = 0, *, rows: int | None = None) ->
 
 
 @pytest.mark.parametrize(
-    ("after", "read_now", "said"),
+    ("after", "read_now", "line"),
     [
         (ledger(1001, 1000, 1), 1001, "1,001 records = 1,000 rows + 1 dead letter"),
         (
@@ -44,17 +44,17 @@ def ledger(read: int, stored: int, dead: int = 0, *, rows: int | None = None) ->
         (Ledger(), 0, "nothing new; in total 0 records = 0 rows"),
     ],
 )
-def test_a_run_ends_with_its_counts(after: Ledger, read_now: int, said: str) -> None:
-    assert summary(after, read_now) == said
+def test_a_run_ends_with_its_counts(after: Ledger, read_now: int, line: str) -> None:
+    assert summary(after, read_now) == line
 
 
-def test_a_demo_is_never_silent(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_demo_prints_its_counts_regularly(capsys: pytest.CaptureFixture[str]) -> None:
     lines = _Lines(silence_max_s=0.02)
-    said = ""
+    printed = ""
     with lines.never_silent():
         lines.step("waiting for brokers")
         lines.counts(Counts(orders=10, acknowledged=3, stored=1))
         deadline = time.monotonic() + 30
-        while said.count("3 of 10 orders acknowledged") < 3 and time.monotonic() < deadline:
-            said += capsys.readouterr().err
-    assert said.count("3 of 10 orders acknowledged") >= 3
+        while printed.count("3 of 10 orders acknowledged") < 3 and time.monotonic() < deadline:
+            printed += capsys.readouterr().err
+    assert printed.count("3 of 10 orders acknowledged") >= 3

@@ -283,7 +283,7 @@ CASES: dict[tuple[str, str], tuple[Seen, str, str]] = {
 }
 SHOWN_BY: dict[tuple[str, str], str] = {
     ("topics.NAME", "partitions"): "tests/cli/test_cluster_commands.py::"
-    "test_a_detached_cluster_is_worked_on_from_other_commands_until_down",
+    "test_commands_work_on_a_detached_cluster_until_down",
     ("pipelines.NAME", "transform"): "tests/pipeline/test_transform.py::"
     "test_what_a_transform_drops_is_counted_as_filtered",
     ("pipelines.NAME", "start"): "tests/pipeline/test_run.py::"

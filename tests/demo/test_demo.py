@@ -1,4 +1,4 @@
-"""The real command, small: its last line, its exit code, and that nothing stays behind."""
+"""The complete demo with few orders: its last line, its exit code, and its cleanup."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ import pytest
 from lossless.engines.waiting import wait_until
 
 RECORDS = 20_000
-# A minute on an idle machine; many times that beside other work.
+# One minute on an idle machine, many times that on a busy one.
 DEMO_S_MAX = 900
 pytestmark = pytest.mark.timeout(DEMO_S_MAX + 60)
 LAST_LINE = re.compile(r"(\d+) acknowledged, (\d+) stored, (\d+) lost, (\d+) duplicated")
-# Every process that the demo starts inherits it, so that none can hide.
+# An environment variable that every process of the demo inherits.
 MARK = "LOSSLESS_DEMO_TEST"
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A demo whose processes and temporary files can be told from everybody else's."""
+    """A demo whose processes and temporary files can be identified."""
 
     mark: str
     temporary: Path
@@ -48,7 +48,7 @@ class Marked:
         return demo
 
     def processes(self) -> dict[psutil.Process, str]:
-        """With the command line of each. Any may die, or be a zombie, while it is looked at."""
+        """Returns the processes with their command lines. Skips processes that end meanwhile."""
         found = {}
         for process in psutil.process_iter():
             try:
@@ -79,28 +79,30 @@ def marked(tmp_path: Path) -> Iterator[Marked]:
     demo.stop()
 
 
-def test_everything_acknowledged_is_stored_once_though_leader_and_driver_die(
+def test_acknowledged_orders_are_stored_once_although_leader_and_driver_die(
     marked: Marked,
 ) -> None:
     demo = marked.start()
-    out, told = demo.communicate(timeout=DEMO_S_MAX)
-    assert demo.returncode == 0, told
+    out, progress = demo.communicate(timeout=DEMO_S_MAX)
+    assert demo.returncode == 0, progress
     assert out.splitlines()[-1] == f"{RECORDS} acknowledged, {RECORDS} stored, 0 lost, 0 duplicated"
-    assert re.search(r"kill -9 of broker \d, leader of shop.orders-0\n.* is gone \(SIGKILL\)", told)
-    left = re.search(r"its checkpoint has (\d+) batches planned and (\d+) finished", told)
-    assert left, told
+    assert re.search(
+        r"kill -9 of broker \d, leader of shop.orders-0\n.* is gone \(SIGKILL\)", progress
+    )
+    left = re.search(r"its checkpoint has (\d+) batches planned and (\d+) finished", progress)
+    assert left, progress
     assert int(left[1]) == int(left[2]) + 1
     marked.assert_nothing_left()
 
 
 @pytest.mark.full
-def test_usual_settings_lose_and_duplicate_and_every_order_is_named(
+def test_careless_settings_lose_and_duplicate_orders_and_each_is_named(
     marked: Marked, tmp_path: Path
 ) -> None:
     kept = tmp_path / "kept"
     demo = marked.start("--careless", "--keep", str(kept))
-    out, told = demo.communicate(timeout=DEMO_S_MAX)
-    assert demo.returncode == 1, told
+    out, progress = demo.communicate(timeout=DEMO_S_MAX)
+    assert demo.returncode == 1, progress
     matched = LAST_LINE.fullmatch(out.splitlines()[-1])
     assert matched, out
     acknowledged, stored, lost, duplicated = map(int, matched.groups())
@@ -111,7 +113,7 @@ def test_usual_settings_lose_and_duplicate_and_every_order_is_named(
     judged = json.loads((kept / "judged.json").read_text())
     assert len(judged["lost"]) == lost
     assert sum(order["copies"] - 1 for order in judged["duplicated"]) == duplicated
-    # Who was lost was acknowledged, at the place that is named.
+    # Each lost order was acknowledged at the partition and offset that are printed.
     lines = [line for file in kept.glob("producers/*") for line in file.read_text().splitlines()]
     events = [json.loads(line) for line in lines]
     places = {
@@ -138,14 +140,14 @@ def wait_until_in_the_middle(demo: subprocess.Popen[str], marked: Marked) -> Non
     assert wait_until(in_the_middle, timeout_s=DEMO_S_MAX)
 
 
-def test_ctrl_c_in_the_middle_leaves_nothing(marked: Marked) -> None:
+def test_ctrl_c_leaves_no_process_and_no_file(marked: Marked) -> None:
     demo = marked.start()
     wait_until_in_the_middle(demo, marked)
     demo.send_signal(signal.SIGINT)
-    out, told = demo.communicate(timeout=DEMO_S_MAX)
-    assert demo.returncode == 130, told
+    out, progress = demo.communicate(timeout=DEMO_S_MAX)
+    assert demo.returncode == 130, progress
     assert out == ""
-    assert "Traceback" not in told
+    assert "Traceback" not in progress
     marked.assert_nothing_left()
 
 

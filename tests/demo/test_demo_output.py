@@ -1,4 +1,4 @@
-"""How a result is told: the last line, the exit code, and the same as JSON."""
+"""The output of a demo: last line, exit code and JSON."""
 
 from __future__ import annotations
 
@@ -59,34 +59,34 @@ BROKEN = DemoResult(
 )
 
 
-def told(monkeypatch: pytest.MonkeyPatch, result: DemoResult, *options: str) -> Result:
-    """The command as people call it, with a demo behind it that is over already."""
+def output_of(monkeypatch: pytest.MonkeyPatch, result: DemoResult, *options: str) -> Result:
+    """Runs the command with the result of a demo that has ended."""
     monkeypatch.setattr("lossless.demo.careful.run_careful", lambda **_: result)
     monkeypatch.setattr("lossless.demo.careless.run_careless", lambda **_: result)
     return CliRunner().invoke(command, options)
 
 
-def test_a_kept_promise_ends_with_the_counts_and_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = told(monkeypatch, KEPT)
+def test_a_kept_promise_prints_the_counts_and_exits_with_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = output_of(monkeypatch, KEPT)
     assert answer.exit_code == 0
     *lines, last = answer.stdout.splitlines()
     assert last == "2000 acknowledged, 2000 stored, 0 lost, 0 duplicated"
     assert any("2023-11-14 22:13:20" in line and "✓" in line for line in lines)
 
 
-def test_a_promise_that_one_missing_order_breaks_ends_with_one(
+def test_one_missing_order_breaks_the_promise_and_exits_with_1(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    answer = told(monkeypatch, replace(KEPT, stored=1_999, lost=1, balanced=False))
+    answer = output_of(monkeypatch, replace(KEPT, stored=1_999, lost=1, balanced=False))
     assert answer.exit_code == 1
     assert answer.stdout.endswith("2000 acknowledged, 1999 stored, 1 lost, 0 duplicated\n")
     assert "The promise is broken" in answer.stdout
 
 
-def test_the_first_ten_of_each_are_shown_and_the_others_counted(
+def test_the_first_ten_discrepancies_of_each_kind_are_shown_and_the_rest_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    answer = told(monkeypatch, BROKEN, "--careless")
+    answer = output_of(monkeypatch, BROKEN, "--careless")
     assert answer.exit_code == 1
     rows = [line.split() for line in answer.stdout.splitlines()]
     assert ["1988", "2", "1988", "0"] in rows  # order, partition, offset, copies
@@ -99,11 +99,11 @@ def test_the_first_ten_of_each_are_shown_and_the_others_counted(
 
 
 @pytest.mark.parametrize(("result", "code"), [(KEPT, 0), (BROKEN, 1)])
-def test_json_is_all_that_is_on_stdout(
+def test_json_output_contains_nothing_but_json(
     result: DemoResult, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ["--format", "json", *(["--careless"] if result is BROKEN else [])]
-    answer = told(monkeypatch, result, *options)
+    answer = output_of(monkeypatch, result, *options)
     assert answer.exit_code == code
     document = json.loads(answer.stdout)
     assert document["kept"] is (code == 0)

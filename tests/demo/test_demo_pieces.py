@@ -25,7 +25,7 @@ from lossless.errors import BadInput
 PATIENCE_S = 30.0
 
 
-def test_an_order_is_always_the_same_bytes_and_carries_its_number() -> None:
+def test_an_order_number_determines_all_bytes_of_the_order() -> None:
     value = json.loads(order_value(123_456))
     assert value["order_id"] == order_number(order_key(123_456).decode()) == 123_456
     assert order_value(123_456) == order_value(123_456) != order_value(123_457)
@@ -33,7 +33,7 @@ def test_an_order_is_always_the_same_bytes_and_carries_its_number() -> None:
     assert 150 < len(order_value(123_456)) < 250
 
 
-def test_a_comparison_names_what_is_missing_and_what_is_there_twice() -> None:
+def test_a_comparison_names_missing_and_duplicated_orders() -> None:
     acknowledged = {1: (0, 10), 2: (1, 20), 3: (2, 30), 4: (0, 11)}
     found = compare(acknowledged, {1: 1, 3: 3, 9: 1})
     assert found.lost == [
@@ -44,12 +44,12 @@ def test_a_comparison_names_what_is_missing_and_what_is_there_twice() -> None:
     assert (found.acknowledged, found.stored, found.copies_too_many) == (4, 3, 2)
 
 
-def test_one_lost_and_one_duplicated_do_not_cancel_out() -> None:
+def test_one_lost_and_one_duplicated_order_do_not_cancel_out() -> None:
     found = compare({1: (0, 0), 2: (0, 1)}, {1: 2})
     assert (len(found.lost), found.copies_too_many) == (1, 1)
 
 
-def test_only_a_success_counts_as_acknowledged(tmp_path: Path) -> None:
+def test_only_a_send_success_counts_as_acknowledged(tmp_path: Path) -> None:
     events = tmp_path / "producer-0.jsonl"
     lines = [
         {"name": "startup_complete"},
@@ -67,10 +67,10 @@ def test_only_a_success_counts_as_acknowledged(tmp_path: Path) -> None:
         (100, 99, 1, 0, False, False),
         (100, 100, 0, 1, False, False),
         (99, 99, 0, 0, True, False),  # one order was never acknowledged
-        (100, 100, 0, 0, False, False),  # the judge found something else
+        (100, 100, 0, 0, False, False),  # the audit found another discrepancy
     ],
 )
-def test_the_promise_is_kept_only_if_every_order_is_there_once(
+def test_the_promise_is_kept_only_if_every_order_is_stored_once(
     acknowledged: int, stored: int, lost: int, duplicated: int, balanced: bool, kept: bool
 ) -> None:
     result = DemoResult(
@@ -90,7 +90,7 @@ def test_the_promise_is_kept_only_if_every_order_is_there_once(
     )
 
 
-def test_the_contract_of_the_demo_is_a_valid_one() -> None:
+def test_the_contract_of_the_demo_is_valid() -> None:
     with demo_folder(None) as folder:
         folder.write_contract(client={"bootstrap.servers": "127.0.0.1:1"}, records_per_batch=1_000)
         contract = load_contract(folder.contract)
@@ -101,13 +101,13 @@ def test_the_contract_of_the_demo_is_a_valid_one() -> None:
         assert judge_all(contract) == []
 
 
-def test_a_temporary_folder_is_gone_even_after_a_failure() -> None:
+def test_a_temporary_folder_is_deleted_even_after_a_failure() -> None:
     used: list[Path] = []
 
     def fails() -> None:
         with demo_folder(None) as folder:
             used.append(folder.path)
-            (folder.scratch / "rubbish").write_text("x")
+            (folder.scratch / "leftover").write_text("x")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -115,7 +115,7 @@ def test_a_temporary_folder_is_gone_even_after_a_failure() -> None:
     assert not used[0].exists()
 
 
-def test_a_folder_to_keep_stays_and_is_never_used_twice(tmp_path: Path) -> None:
+def test_a_kept_folder_is_not_deleted_and_not_used_twice(tmp_path: Path) -> None:
     with demo_folder(tmp_path / "kept") as folder:
         pass
     assert folder.scratch.is_dir()
@@ -123,7 +123,7 @@ def test_a_folder_to_keep_stays_and_is_never_used_twice(tmp_path: Path) -> None:
         pass
 
 
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(BadInput, match="cannot be"), demo_folder(tmp_path / "file" / "kept"):
         pass
@@ -138,7 +138,7 @@ def start(code: str, tmp_path: Path) -> Driver:
     )
 
 
-def test_a_driver_tells_how_far_it_is(tmp_path: Path) -> None:
+def test_a_driver_reports_its_progress(tmp_path: Path) -> None:
     code = """if True:
         import sys
         print("24/01/01 WARN a line of the JVM's", file=sys.stderr)
@@ -153,7 +153,7 @@ def test_a_driver_tells_how_far_it_is(tmp_path: Path) -> None:
         assert "a line of the JVM's" in driver.tail()
 
 
-def test_a_driver_that_was_started_early_waits_for_its_cue(tmp_path: Path) -> None:
+def test_a_driver_started_early_waits_until_begin(tmp_path: Path) -> None:
     code = "import pathlib, sys; sys.stdin.read(); pathlib.Path('done').touch()"
     with start(code, tmp_path) as driver:
         assert driver.exit_code is None
@@ -163,7 +163,7 @@ def test_a_driver_that_was_started_early_waits_for_its_cue(tmp_path: Path) -> No
     assert (tmp_path / "done").exists()
 
 
-# A child that has let go of everything it inherited: only the process group still holds it.
+# A child that shares no pipe with its parent.
 WITH_CHILD = """if True:
     import pathlib, subprocess, sys, time
     nothing = subprocess.DEVNULL
@@ -189,7 +189,7 @@ def is_gone(process: psutil.Process) -> bool:
         return True
 
 
-def test_leaving_a_driver_ends_its_whole_family(tmp_path: Path) -> None:
+def test_leaving_the_context_of_a_driver_kills_all_its_processes(tmp_path: Path) -> None:
     with start(WITH_CHILD, tmp_path) as driver:
         child = child_of(tmp_path)
         assert not is_gone(child)
@@ -197,7 +197,7 @@ def test_leaving_a_driver_ends_its_whole_family(tmp_path: Path) -> None:
     assert is_gone(child)
 
 
-def test_a_driver_that_was_killed_takes_its_family_along(tmp_path: Path) -> None:
+def test_killing_a_driver_ends_all_its_processes(tmp_path: Path) -> None:
     with start(WITH_CHILD, tmp_path) as driver:
         child = child_of(tmp_path)
         os.kill(driver.pid, signal.SIGKILL)
@@ -205,7 +205,7 @@ def test_a_driver_that_was_killed_takes_its_family_along(tmp_path: Path) -> None
         assert is_gone(child)
 
 
-def test_bad_input_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+def test_bad_input_is_refused_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "occupied").write_text("x")
     for options, says in (
         (["--keep", str(tmp_path)], "is not empty"),

@@ -1,6 +1,6 @@
-"""Every guide is run: each `$` line of its console blocks, in order, its output compared.
+"""Runs every guide: each `$` line of its console blocks, in order, and compares the output.
 
-In the expected output a line `…` stands for any lines, and `…` within a line for any text.
+In the expected output, a line `…` matches any lines, and `…` within a line matches any text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
 COMMAND_TIMEOUT_S = 300
-# What a command exports, the next one has.
+# Variables that a command exports are set for the next one.
 KEEPING = """[ ! -f "$HOME_OF_GUIDE/environment" ] || source "$HOME_OF_GUIDE/environment"
 {}
 code=$?
@@ -61,7 +61,7 @@ GUIDES_WITH_STEPS = [guide for guide in GUIDES if any(True for _ in steps(guide)
 
 
 @pytest.mark.parametrize("guide", GUIDES_WITH_STEPS, ids=lambda guide: guide.name)
-def test_a_guide_does_what_it_says(
+def test_every_command_of_a_guide_prints_the_documented_output(
     guide: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path
@@ -97,19 +97,19 @@ def test_a_guide_does_what_it_says(
         )
         for process in running_in(environment["HOME_OF_GUIDE"]):
             process.kill()
-    assert not left, "what a guide starts it stops"
+    assert not left, "the guide left processes running"
 
 
 def running_in(home: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
-        with suppress(psutil.Error):  # gone, or somebody else's
+        with suppress(psutil.Error):  # the process has ended, or is another user's
             if process.environ().get("HOME_OF_GUIDE") == home:
                 found.append(process)
     return found
 
 
-def test_the_readme_shows_what_the_guides_do() -> None:
+def test_every_command_of_the_readme_occurs_in_a_guide() -> None:
     guide = [(step.command, step.expected) for file in GUIDES for step in steps(file)]
     shown = list(steps(ROOT / "README.md"))
     assert shown

@@ -59,7 +59,9 @@ def test_a_set_is_fetched_once_and_is_there_offline_afterwards(
 
 def test_a_jar_that_is_not_the_pinned_one_is_refused_and_not_kept(mirror: Mirror) -> None:
     mirror.jar = mirror.jar[:-1] + b"!"
-    with pytest.raises(Unavailable, match=r"failed verification: postgresql-42.7.4.jar has the wrong"):
+    with pytest.raises(
+        Unavailable, match=r"failed verification: postgresql-42.7.4.jar has the wrong"
+    ):
         jars("jdbc")
     assert not present("jdbc")
     assert left_behind() == []
@@ -186,7 +188,7 @@ def test_no_java_an_old_java_and_a_wrong_java_home_are_told_apart(
     with pytest.raises(Unavailable, match=r"Java 8 .* is too old"):
         java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    with pytest.raises(Unavailable, match="JAVA_HOME=.* contains no Java"):
+    with pytest.raises(Unavailable, match=r"JAVA_HOME=.* contains no Java"):
         java()
 
 

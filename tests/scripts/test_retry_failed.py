@@ -1,4 +1,4 @@
-"""What scripts/retry-failed makes of tests that fail once, twice and not at all."""
+"""scripts/retry-failed with tests that fail once, twice and not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands on a running cluster share: their options, and how they find the cluster."""
+"""Shared by the commands on a running cluster: their options, and how they find the cluster."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def contract_option(command: Command) -> Command:
 
 
 def optional_contract(path: Path | None) -> Contract | None:
-    """Returns the contract, or None if there is none. Raises ContractError if it is invalid."""
+    """Returns the contract, or None if no file exists. Raises ContractError if it is invalid."""
     found = find_contract(path)
     return load_contract(found) if found else None
 

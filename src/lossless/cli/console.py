@@ -51,7 +51,7 @@ def open_output(stream: TextIO) -> TextIO:
 
 
 def print_error(message: str) -> None:
-    """Prints an error on stderr: what happened, then, dimmed, where and what to do next."""
+    """Prints an error on stderr. Lines after the first, usually a hint, are dimmed."""
     first, _, rest = message.partition("\n")
     stderr.print("[bold red]error:[/] ", end="")
     stderr.print(first, markup=False)

@@ -125,7 +125,7 @@ def _interruptible() -> Iterator[None]:
 
 
 class _Lines:
-    """Prints a line for every event, and one with the counts when there was none for a while."""
+    """Prints a line for every event, and the counts after a while without events."""
 
     def __init__(self, *, silence_max_s: float = SILENCE_MAX_S) -> None:
         self._silence_max_s = silence_max_s

@@ -101,7 +101,7 @@ class Driver:
         self._killed_all = True
 
     def _kill_remaining(self) -> bool:
-        """Kills the processes that still run. Returns whether there were none."""
+        """Kills the processes that still run. Returns whether all had already ended."""
         running = self._processes()
         for process in running:
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -13,7 +13,7 @@ def expected(name: str) -> dict[str, str]:
 
 
 def problems(name: str, place: Path) -> list[str]:
-    """Returns the problems with the set's files in a folder; an empty list if there are none.
+    """Returns the problems with the set's files in a folder; an empty list if they are valid.
 
     Ignores files that do not belong to the set.
     """
