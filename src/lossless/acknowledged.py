@@ -166,7 +166,7 @@ class PartitionCounter:
         self._seed = partition_seed(topic_id, partition)
         self.clear_cache()
 
-    def delivered(self, offset: int, timestamp_ms: int) -> None:
+    def add(self, offset: int, timestamp_ms: int) -> None:
         """Counts one acknowledged record."""
         if not self._start_ms <= timestamp_ms < self._end_ms:
             self._select_series(offset, timestamp_ms)
@@ -179,7 +179,7 @@ class PartitionCounter:
             series.first_offset = offset
         series.changed = True
 
-    def delivered_run(self, offsets: Sequence[int], timestamp_ms: int) -> None:
+    def add_many(self, offsets: Sequence[int], timestamp_ms: int) -> None:
         """Counts many acknowledged records of one minute, in any order; cheaper than one by one."""
         if not self._start_ms <= timestamp_ms < self._end_ms:
             self._select_series(offsets[0], timestamp_ms)
@@ -214,12 +214,12 @@ class AcknowledgedCounter:
         self._series: dict[tuple[str, int, int], _Series] = {}
         self._next_series = 0
 
-    def delivered(
+    def add(
         self, *, topic: str, topic_id: str, partition: int, offset: int, timestamp_ms: int
     ) -> None:
         """Counts one acknowledged record. A delivery without offset (acks=0) does not count."""
-        counting = self.partition(topic=topic, topic_id=topic_id, partition=partition)
-        counting.delivered(offset, timestamp_ms)
+        counter = self.partition(topic=topic, topic_id=topic_id, partition=partition)
+        counter.add(offset, timestamp_ms)
 
     def is_same_series(self, first_ms: int, last_ms: int) -> bool:
         """Whether records with these timestamps, in one partition, belong to the same series."""

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from lossless.cli.demo import _Lines
+from lossless.cli.demo import _LineProgress
 from lossless.cli.run import summary
 from lossless.demo.progress import Counts
 from lossless.pipeline.ledger import Ledger, Position, SourcePartition
@@ -49,9 +49,9 @@ def test_a_run_ends_with_its_counts(after: Ledger, read_now: int, line: str) -> 
 
 
 def test_a_demo_prints_its_counts_regularly(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = _Lines(silence_max_s=0.02)
+    lines = _LineProgress(silence_max_s=0.02)
     printed = ""
-    with lines.never_silent():
+    with lines.heartbeat():
         lines.step("waiting for brokers")
         lines.counts(Counts(orders=10, acknowledged=3, stored=1))
         deadline = time.monotonic() + 30

@@ -118,8 +118,8 @@ def list_command(
     TOPIC is a dead letter topic, or a topic whose dead letters are in TOPIC-dlt. Without TOPIC,
     reads all topics whose names end in -dlt. Dead letters are recognised by their headers; a topic
     that contains records but no dead letters is an error. The table shows the last 50 letters, or
-    as many as --limit allows. JSON also includes stack traces and headers. Letters are never
-    removed, not even by a replay.
+    as many as --limit allows. JSON also includes stack traces and headers. Letters stay in
+    their topic, also after a replay.
 
     Pipelines store their dead letters in tables, not in topics. If there is a contract, the output
     names the tables of the pipelines that read TOPIC, with a query that reads each.

@@ -124,7 +124,7 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class _Lines:
+class _LineProgress:
     """Prints a line for every event, and the counts after a while without events."""
 
     def __init__(self, *, silence_max_s: float = SILENCE_MAX_S) -> None:
@@ -134,10 +134,10 @@ class _Lines:
         self._step = ""
 
     @contextmanager
-    def never_silent(self) -> Iterator[None]:
+    def heartbeat(self) -> Iterator[None]:
         """While the context is active, prints a line whenever none was printed for too long."""
         ended = threading.Event()
-        thread = threading.Thread(target=self._break_silence, args=(ended,), daemon=True)
+        thread = threading.Thread(target=self._print_heartbeats, args=(ended,), daemon=True)
         thread.start()
         try:
             yield
@@ -145,11 +145,11 @@ class _Lines:
             ended.set()
             thread.join()
 
-    def _break_silence(self, ended: threading.Event) -> None:
+    def _print_heartbeats(self, ended: threading.Event) -> None:
         while not ended.wait(self._silence_max_s / 10):
             # 0.8 plus the tenth between two checks stays below the maximum.
             if time.monotonic() - self._line_at >= self._silence_max_s * 0.8:
-                counts = _counted(self._counts) if self._counts else self._step or "starting"
+                counts = _format_counts(self._counts) if self._counts else self._step or "starting"
                 self._line(f"  [dim]…[/] {escape(counts)}")
 
     def step(self, what: str) -> None:
@@ -168,7 +168,7 @@ class _Lines:
         stderr.print(f"[dim]{time.monotonic() - self._began:6.1f} s[/]  {markup}")
 
 
-class _Live(_Lines):
+class _LiveProgress(_LineProgress):
     """Shows the counts in the last line of a terminal and updates them in place."""
 
     def __init__(self, status: Status) -> None:
@@ -182,24 +182,24 @@ class _Live(_Lines):
         self._status.update(escape(what))
 
     def counts(self, counts: Counts) -> None:
-        self._status.update(f"{escape(self._step)}\n  {_counted(counts)}")
+        self._status.update(f"{escape(self._step)}\n  {_format_counts(counts)}")
 
 
 @contextmanager
-def _show_progress() -> Iterator[_Lines]:
+def _show_progress() -> Iterator[_LineProgress]:
     if not stderr.is_terminal:
-        lines = _Lines()
-        with lines.never_silent():
+        lines = _LineProgress()
+        with lines.heartbeat():
             yield lines
         return
     status = stderr.status("")
     try:
-        yield _Live(status)
+        yield _LiveProgress(status)
     finally:
         status.stop()
 
 
-def _counted(counts: Counts) -> str:
+def _format_counts(counts: Counts) -> str:
     return (
         f"{counts.acknowledged:,} of {counts.orders:,} orders acknowledged, "
         f"{counts.stored:,} records in the table"
@@ -210,8 +210,8 @@ def _print(result: DemoResult, keep: Path | None) -> None:
     if result.audit is not None:
         _print_audit(result.audit)
     if result.comparison is not None:
-        _print_judged("lost: acknowledged, but not in the table", result.comparison.lost)
-        _print_judged("duplicated: in the table more than once", result.comparison.duplicated)
+        _print_orders("lost: acknowledged, but not in the table", result.comparison.lost)
+        _print_orders("duplicated: in the table more than once", result.comparison.duplicated)
     if keep is not None:
         stdout.print(f"kept all files in {keep}", markup=False)
     if result.variant == "careless":
@@ -234,7 +234,7 @@ def _print_audit(report: AuditReport) -> None:
         wide.print(part)
 
 
-def _print_judged(title: str, judged: Sequence[JudgedOrder]) -> None:
+def _print_orders(title: str, judged: Sequence[JudgedOrder]) -> None:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), title=title, title_justify="left")
     for name in ("order", "partition", "offset", "copies"):
         table.add_column(name, justify="right")

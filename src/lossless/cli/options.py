@@ -27,7 +27,7 @@ engine = click.option(
     help="The brokers to run: this package's own, or Apache Kafka's (needs Java).",
 )
 master = click.option(
-    "--master", default="local[*]", show_default=True, help="The Spark master URL."
+    "--master", metavar="URL", default="local[*]", show_default=True, help="The Spark master."
 )
 output_format = click.option(
     "--format",

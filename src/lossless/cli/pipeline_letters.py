@@ -29,10 +29,10 @@ class PipelineLetters:
 
 def pipeline_letters(contract: Contract | None, topics: Collection[str]) -> list[PipelineLetters]:
     """Returns the existing tables of pipelines that read these topics, or of all pipelines."""
-    return [] if contract is None else list(_found(contract, topics))
+    return [] if contract is None else list(_tables_of(contract, topics))
 
 
-def _found(contract: Contract, topics: Collection[str]) -> Iterator[PipelineLetters]:
+def _tables_of(contract: Contract, topics: Collection[str]) -> Iterator[PipelineLetters]:
     for pipeline in contract.pipelines.values():
         if topics and not any(_reads(pipeline, topic) for topic in topics):
             continue

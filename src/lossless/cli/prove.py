@@ -164,7 +164,7 @@ def command(
         result = exploration.found
         if result is not None and seed is None and not whole:
             result = _smallest(result, wanted)
-        _tell(settings, exploration, result, wanted, as_json=output_format == "json")
+        _print_result(settings, exploration, result, wanted, as_json=output_format == "json")
         if html_file is not None:
             _write_page(result, html_file)
     sys.exit(exploration.verdict.exit_code)
@@ -256,7 +256,7 @@ def _smallest(found: Result, wanted: tuple[str, ...]) -> Result:
         return shrinking.shrink()
 
 
-def _tell(
+def _print_result(
     settings: Settings,
     exploration: Exploration,
     result: Result | None,

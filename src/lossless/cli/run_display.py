@@ -79,7 +79,7 @@ class JsonLog(LineLog):
 
 
 @dataclass(slots=True)
-class _Shown:
+class _Row:
     """The table's values for one pipeline."""
 
     batch: int = 0
@@ -95,7 +95,7 @@ class LiveTable(LineLog):
     """A live table: batch, rows per second, lag by partition, dead letters and last commit."""
 
     def __init__(self) -> None:
-        self._shown: dict[str, _Shown] = {}
+        self._rows: dict[str, _Row] = {}
         self._live = Live(console=stderr, get_renderable=self._table, refresh_per_second=2)
 
     def __enter__(self) -> Self:
@@ -111,41 +111,41 @@ class LiveTable(LineLog):
         self._live.stop()
 
     def __call__(self, event: Event) -> None:
-        shown = self._shown.setdefault(event.pipeline, _Shown())
+        row = self._rows.setdefault(event.pipeline, _Row())
         match event:
             case Accepted():
                 self._live.console.print(f"{event.pipeline}: {self.line(event)}", markup=False)
             case Committed():
                 positions = event.ledger.positions.values()
-                shown.batch = event.ledger.sequence
-                shown.records = sum(p.read.count for p in positions)
-                shown.dead_letters = sum(p.dead.count for p in positions)
-                shown.rows_per_s = event.rows / event.batch_s if event.batch_s else 0.0
-                shown.committed_at = time.monotonic()
-                shown.note = "running"
+                row.batch = event.ledger.sequence
+                row.records = sum(p.read.count for p in positions)
+                row.dead_letters = sum(p.dead.count for p in positions)
+                row.rows_per_s = event.rows / event.batch_s if event.batch_s else 0.0
+                row.committed_at = time.monotonic()
+                row.note = "running"
             case Lag():
-                shown.lag = event.by_partition
+                row.lag = event.by_partition
             case Started():
-                shown.batch = event.ledger.sequence
-                shown.note = "running"
+                row.batch = event.ledger.sequence
+                row.note = "running"
             case _:
-                shown.note = self.line(event) or ""
+                row.note = self.line(event) or ""
 
     def _table(self) -> Table:
         table = Table("pipeline", "batch", "records", "rows/s", "dead letters", "last commit")
         table.add_column("lag by partition")
         table.add_column("state")
-        for name, shown in self._shown.items():
-            ago = "-" if shown.committed_at is None else _ago(time.monotonic() - shown.committed_at)
+        for name, row in self._rows.items():
+            ago = "-" if row.committed_at is None else _ago(time.monotonic() - row.committed_at)
             table.add_row(
                 name,
-                str(shown.batch),
-                f"{shown.records:,}",
-                f"{shown.rows_per_s:,.0f}",
-                f"{shown.dead_letters:,}",
+                str(row.batch),
+                f"{row.records:,}",
+                f"{row.rows_per_s:,.0f}",
+                f"{row.dead_letters:,}",
                 ago,
-                _lag(shown.lag),
-                shown.note,
+                _lag(row.lag),
+                row.note,
             )
         return table
 

@@ -171,7 +171,7 @@ class OrderProducer(threading.Thread):
         self.deliveries.acknowledged[partition] += 1
         _write_event(events, "producer_send_success", **shown, partition=partition, offset=offset)
         if self._plan.reports:
-            self._counter.delivered(
+            self._counter.add(
                 topic=self._plan.topic,
                 topic_id=self._plan.topic_id,
                 partition=partition,

@@ -27,9 +27,7 @@ def counter() -> AcknowledgedCounter:
 
 
 def deliver(counting: AcknowledgedCounter, offset: int, at_ms: int) -> None:
-    counting.delivered(
-        topic="orders", topic_id="id", partition=0, offset=offset, timestamp_ms=at_ms
-    )
+    counting.add(topic="orders", topic_id="id", partition=0, offset=offset, timestamp_ms=at_ms)
 
 
 def total(reports: list[AcknowledgedCount]) -> Tally:

@@ -321,7 +321,7 @@ def report_acknowledged(topic: AuditedTopic, records: list[Delivered]) -> None:
         topic.admin.create_topics([NewTopic(AUDIT_TOPIC, 1, 1)])[AUDIT_TOPIC].result(30)
     counter = AcknowledgedCounter(producer="shop@host#1", instance=topic.name)
     for r in records:
-        counter.delivered(
+        counter.add(
             topic=r.topic,
             topic_id=r.topic_id,
             partition=r.partition,

@@ -55,7 +55,7 @@ class ScriptedConsumer:
 
 def report() -> AcknowledgedCount:
     counter = AcknowledgedCounter(producer="shop@here#1", instance="one")
-    counter.delivered(topic="orders", topic_id="id", partition=0, offset=7, timestamp_ms=1)
+    counter.add(topic="orders", topic_id="id", partition=0, offset=7, timestamp_ms=1)
     (only,) = counter.reports(1, flush=True)
     return only
 

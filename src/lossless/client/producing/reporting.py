@@ -149,8 +149,8 @@ class Reporting:
 
     def _count_of(self, topic: str, topic_id: str, partition: int) -> Count:
         found = self._counter.partition(topic=topic, topic_id=topic_id, partition=partition)
-        self._counting[topic, partition] = found.delivered_run
-        return found.delivered_run
+        self._counting[topic, partition] = found.add_many
+        return found.add_many
 
     def _ask(self, topic: str) -> None:
         if self._admin is None:
