@@ -16,7 +16,7 @@ from lossless.errors import BadInput
 def command(between: str, contract_path: Path | None, data: Path | None) -> None:
     """Cut the network between two brokers.
 
-    Neither broker A nor broker B reaches the other. `lossless mend` undoes this.
+    Neither broker can reach the other. `lossless mend` undoes this.
     """
     first, colon, second = between.partition(":")
     if not (colon and first.isdecimal() and second.isdecimal()):

@@ -391,7 +391,7 @@ def _print_report(report: ReplayReport, *, dry_run: bool) -> None:
         named = ", ".join(report.unknown[:_NAMED]) + (", …" if report.unknown[_NAMED:] else "")
         stderr.print(
             f"{report.topic}: {counted(len(report.unknown), 'letter')} not sent, because the "
-            f"original topic or the record is missing: {named}",
+            f"letter lacks the origin of the record, or the record itself: {named}",
             markup=False,
         )
     if report.strangers:
