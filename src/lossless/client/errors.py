@@ -35,6 +35,20 @@ if TYPE_CHECKING:
     from lossless.client.record import Record
 
 
+def text_of_error(error: BaseException) -> str:
+    """Its message. Exceptions of applications may have a __str__ that raises."""
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"<its __str__ raised {type(failure).__name__}>"
+
+
+def described(error: BaseException) -> str:
+    """Its class and its message, if it has one."""
+    text = text_of_error(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 class Kind(Enum):
     """What can still be done."""
 

@@ -39,6 +39,7 @@ def cluster(
     which can be paused; Apache Kafka (`kafka="apache"`) always does. Its data is kept in `data` if
     that is given, and thrown away with the cluster if not.
     """
+    _check(brokers=brokers, controllers=controllers, racks=racks, config=config, data=data)
     started = _start(
         kafka,
         ClusterSpec(
@@ -54,6 +55,24 @@ def cluster(
         yield started
     finally:
         started.stop()
+
+
+def _check(
+    *, brokers: object, controllers: object, racks: object, config: object, data: object
+) -> None:
+    """Raises BadInput for arguments of other types than `cluster` has."""
+    for name, number in (("brokers", brokers), ("controllers", controllers)):
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise BadInput(f"{name}={number!r} is not a whole number", hint=f"such as {name}=3")
+    if isinstance(racks, str) or not isinstance(racks, Sequence):
+        raise BadInput(f"racks={racks!r} is not a list of names", hint='such as racks=["a", "b"]')
+    if config is not None and not isinstance(config, Mapping):
+        raise BadInput(
+            f"config={config!r} is not a mapping of settings of brokers",
+            hint='such as config={"min.insync.replicas": "2"}',
+        )
+    if data is not None and not isinstance(data, str | PathLike):
+        raise BadInput(f"data={data!r} is not a folder", hint="give its path")
 
 
 def _start(kafka: str, spec: ClusterSpec, *, processes: bool) -> PlannedCluster:

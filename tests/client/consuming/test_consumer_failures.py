@@ -60,6 +60,48 @@ def test_a_record_is_tried_again_in_place_while_other_keys_go_on(kafka: Kafka) -
     assert kafka.committed() == [100]
 
 
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise LookupError("no text")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_exception_whose_text_raises_is_a_failure_of_the_handler(
+    kafka: Kafka, workers: int
+) -> None:
+    kafka.make_topic()
+    kafka.fill(1)
+
+    def handler(_: Message) -> None:
+        raise Unprintable
+
+    consumer = kafka.consumer(workers=workers)
+    said = "Unprintable: <its __str__ raised LookupError>"
+    with pytest.raises(HandlerFailed, match=said), running(consumer, handler) as run:
+        run.join()
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_a_record_whose_exception_has_no_text_becomes_a_dead_letter(
+    kafka: Kafka, attempts: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kafka.make_topic()
+    kafka.make_topic(topic=f"{kafka.topic}-dlt")
+    kafka.fill(1)
+
+    def handler(_: Message) -> None:
+        raise Unprintable
+
+    retry = InPlace(attempts=attempts, backoff=SOON, then="dead-letter")
+    with running(kafka.consumer(retry=retry), handler):
+        (letter,) = records_of(kafka, f"{kafka.topic}-dlt", 1)
+    text = header(letter.headers() or [], names.EXCEPTION_MESSAGE)
+    assert text == b"<its __str__ raised LookupError>"
+    assert "Logging error" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("options", [{}, {"workers": 3, "order": "none"}])
 def test_nobody_goes_past_a_record_that_failed_for_good(
     kafka: Kafka, options: dict[str, Any]

@@ -23,6 +23,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"headers": 5}, "headers of type int"),
     ({"timestamp_ms": "now"}, "timestamp_ms = 'now'"),
     ({"timestamp_ms": 1.5}, r"timestamp_ms = 1\.5"),
+    ({"timestamp_ms": 0}, "timestamp_ms = 0"),  # librdkafka would send the current time
     ({"timestamp_ms": -1}, "timestamp_ms = -1"),
     ({"timestamp_ms": 1 << 63}, "timestamp_ms = 9223372036854775808"),
     ({"partition": "0"}, "partition = '0'"),

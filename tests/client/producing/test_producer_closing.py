@@ -71,7 +71,7 @@ def test_what_an_interrupt_of_closing_gave_up_is_logged(caplog: pytest.LogCaptur
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         producer.close()
-    assert "closing the producer was interrupted by KeyboardInterrupt(): orders" in caplog.text
+    assert "closing was interrupted by KeyboardInterrupt: orders" in caplog.text
 
 
 def test_the_earlier_of_two_deadlines_of_closing_holds() -> None:

@@ -107,6 +107,20 @@ def test_a_record_comes_back_as_it_was(servers: str, orders: str, sender: Produc
     assert set(own) <= set(headers)
 
 
+def test_a_record_of_time_zero_comes_back_as_near_to_it_as_librdkafka_can(
+    servers: str, orders: str, sender: Producer
+) -> None:
+    key, value, headers = failed(orders, 42)
+    zero = [
+        (name, bytes(8) if name == "kafka_dlt-original-timestamp" else given)
+        for name, given in headers
+    ]
+    write_letters(servers, f"{orders}-dlt", [(key, value, zero)])
+    assert back(servers, orders, sender).sent == 1
+    [record] = read_all(servers, orders)
+    assert record.timestamp()[1] == 1
+
+
 def test_a_second_replay_repeats_nothing_and_takes_what_came_since(
     servers: str, orders: str, sender: Producer
 ) -> None:

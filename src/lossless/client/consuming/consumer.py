@@ -399,10 +399,10 @@ class Consumer:
                 self._poller.refuse_in_hook()
             if self._work is None:
                 work = make()
-                if self._stopped_early:
-                    work.stop()
-                self._work = work
                 self._poller = self._start(work, chunk_records)
+                self._work = work
+                if self._stopped_early:  # asked last: see stop()
+                    work.stop()
             elif isinstance(self._work, Lanes):
                 self._work.go_on()
             return self._work
@@ -427,11 +427,11 @@ class Consumer:
     def stop(self) -> None:
         """The loop, or run(), ends after the records in hand. May be called from anywhere, signal
         handlers included, and before there is a loop."""
-        work = self._work
-        if work is not None:
-            work.stop()
-        else:
+        if self._work is None:
             self._stopped_early = True
+        # A loop may have begun since. A lock could be held by the thread that a signal interrupted.
+        if self._work is not None:
+            self._work.stop()
 
     def close(self, timeout_s: float | None = None) -> None:
         """Waits for records in hand, commits, leaves the group. Safe to repeat.

@@ -17,7 +17,7 @@ from confluent_kafka import Message
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from lossless.client.consuming.interfaces import offset_of, place_of, shown
-from lossless.client.errors import DeserializationFailed, StoreUnavailable
+from lossless.client.errors import DeserializationFailed, StoreUnavailable, described
 from lossless.errors import BadInput
 
 # Base classes of the errors that httpx, requests and Python raise for connections and timeouts, and
@@ -83,13 +83,13 @@ class Deserializing:
             if _is_outage(error):
                 raise StoreUnavailable(
                     f"{shown([place])}@{offset_of(message)}: the {field} was not deserialised, "
-                    f"because a service did not answer: {type(error).__name__}: {error}",
+                    f"because a service did not answer: {described(error)}",
                     hint="is the schema registry available, and are its address and login right? "
                     "nothing is wrong with the record",
                 ) from error
             raise DeserializationFailed(
                 f"{shown([place])}@{offset_of(message)}: the {field} could not be deserialised: "
-                f"{type(error).__name__}: {error}"
+                f"{described(error)}"
             ) from error
 
     def around(self, handler: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:

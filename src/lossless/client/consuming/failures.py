@@ -18,7 +18,7 @@ from confluent_kafka import Message
 
 from lossless.client.consuming.interfaces import offset_of, place_of
 from lossless.client.consuming.waiting_keys import WaitingKeys
-from lossless.client.errors import ClientError, HandlerFailed, StoreUnavailable
+from lossless.client.errors import ClientError, HandlerFailed, StoreUnavailable, described
 from lossless.client.metrics import ConsumerMetrics
 from lossless.client.retrying import (
     Again,
@@ -76,7 +76,7 @@ class Failures:
         with self._lock:
             self._metrics.failed += 1
         if self._policy is None or not isinstance(error, Exception):
-            raise _failed(message, f"{type(error).__name__}: {error}") from error
+            raise _failed(message, described(error)) from error
         decision = self._policy.decide(
             Failure(
                 message=message,
@@ -89,11 +89,10 @@ class Failures:
         match decision:
             case Again(delay_s):
                 logger.info(
-                    "%s: attempt %d failed (%s: %s), again in %.1f s",
+                    "%s: attempt %d failed (%s), again in %.1f s",
                     _place(message),
                     attempt,
-                    type(error).__name__,
-                    error,
+                    described(error),
                     delay_s,
                 )
                 with self._lock:
@@ -146,9 +145,7 @@ class Failures:
             else:
                 self._metrics.forwarded += 1
         if error is not None:
-            logger.warning(
-                "%s: %s: %s; sent to %s", _place(message), type(error).__name__, error, to.topic
-            )
+            logger.warning("%s: %s; sent to %s", _place(message), described(error), to.topic)
         if to.is_dead_letter and self._on_dead_letter is not None:
             try:
                 self._on_dead_letter(message, error)

@@ -93,6 +93,7 @@ class Lanes:
         self._finished = 0
         self._buffered = 0
         self._stopped = False
+        self._is_asked_to_stop = False  # by the application; one request ends one run
         self._abandoned = False
         self._ended = False
         self._failure: BaseException | None = None
@@ -193,14 +194,25 @@ class Lanes:
     # Asked by others
 
     def stop(self) -> None:
+        """Ends the current run, or the next one if none is under way."""
+        with self._ready_changed:
+            self._is_asked_to_stop = True
+            self.end_run()
+
+    def end_run(self) -> None:
         with self._ready_changed:
             self._stopped = True
             self._ready_changed.notify_all()
             self._over.notify_all()
 
+    def run_ended(self) -> None:
+        """Workers have left: a request to stop from now on is for the next run."""
+        with self._ready_changed:
+            self._is_asked_to_stop = False
+
     def go_on(self) -> None:
         with self._ready_changed:
-            self._stopped = self._abandoned = False
+            self._stopped, self._abandoned = self._is_asked_to_stop, False
 
     @property
     def is_over(self) -> bool:

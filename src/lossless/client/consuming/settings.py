@@ -19,10 +19,10 @@ from confluent_kafka import KafkaException, TopicPartition
 from lossless.client.connecting import Connections, check_files
 from lossless.client.consuming.checking import check_numbers, check_times
 from lossless.client.consuming.interfaces import Hook
+from lossless.client.unknown_settings import refused_settings
 from lossless.contract import Contract
 from lossless.contract.librdkafka import librdkafka_settings, without_effect
-from lossless.contract.redaction import redact_text
-from lossless.contract.rules import consumer_contradictions, refuse
+from lossless.contract.rules import consumer_contradictions, known, refuse
 from lossless.contract.rules.judging import enforce
 from lossless.errors import BadInput
 
@@ -225,8 +225,7 @@ def _try(translated: Mapping[str, Any]) -> None:
     try:
         Client({**tried, "log_level": 0}).close()
     except (KafkaException, TypeError, ValueError) as error:
-        what = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-        raise BadInput(f"librdkafka takes no such settings: {redact_text(what).strip()}") from error
+        raise refused_settings(error, known.of_consumers("lossless")) from error
 
 
 def _bound_bytes(translated: dict[str, Any], buffered_bytes_max: int) -> int:

@@ -33,7 +33,7 @@ from confluent_kafka import Message
 from lossless.client.consuming.failures import Failures, outage_delay_s
 from lossless.client.consuming.lanes import Lane, Lanes
 from lossless.client.consuming.settings import WorkerKind
-from lossless.client.errors import HandlerFailed, StoreUnavailable
+from lossless.client.errors import HandlerFailed, StoreUnavailable, text_of_error
 from lossless.errors import BadInput
 
 logger = logging.getLogger(__name__)
@@ -74,7 +74,10 @@ class Workers:
             "process": self._run_processes,
             "asyncio": self._run_tasks,
         }
-        targets[self._kind]()
+        try:
+            targets[self._kind]()
+        finally:
+            self._lanes.run_ended()
         failure = self._failure or self._lanes.failure
         if failure is not None:
             raise failure
@@ -82,7 +85,7 @@ class Workers:
     def _fail(self, failure: BaseException) -> None:
         with self._lock:
             self._failure = self._failure or failure
-        self._lanes.stop()
+        self._lanes.end_run()
 
     # Threads
 
@@ -101,7 +104,7 @@ class Workers:
         try:
             self._lanes.wait_until_over()
         finally:  # also after Ctrl-C
-            self._lanes.stop()
+            self._lanes.end_run()
             deadline = time.monotonic() + self._drain_timeout_s
             for thread in threads:
                 thread.join(max(0.0, deadline - time.monotonic()))
@@ -154,7 +157,8 @@ class Workers:
             pickle.dumps(self._handler)
         except Exception as error:  # whatever the handler's own __reduce__ raises
             raise BadInput(
-                f'worker_kind="process" with a handler that cannot be pickled: {error}',
+                'worker_kind="process" with a handler that cannot be pickled: '
+                f"{text_of_error(error)}",
                 hint="use a function of a module, or an object of a class of a module",
             ) from error
         pool = Processes(self._count)
@@ -207,7 +211,7 @@ class Workers:
                     return
                 asyncio.run_coroutine_threadsafe(self._task(lane, free), loop)
         except BaseException:
-            self._lanes.stop()
+            self._lanes.end_run()
             raise
 
     async def _task(self, lane: Lane, free: threading.Semaphore) -> None:

@@ -43,10 +43,12 @@ def check_options(
     wrong = None
     if partition is not None and not _is_whole(partition, BY_KEY, _PARTITION_MAX):
         wrong = f"partition = {partition!r}", "give a whole number from 0 on, or None: by the key"
-    elif timestamp_ms is not None and not _is_whole(timestamp_ms, 0, _TIMESTAMP_MS_MAX):
+    elif timestamp_ms is not None and not _is_whole(timestamp_ms, 1, _TIMESTAMP_MS_MAX):
         wrong = (
             f"timestamp_ms = {timestamp_ms!r}",
-            "give whole milliseconds since 1970: int(moment.timestamp() * 1000)",
+            "librdkafka stores the current time instead of 0: give 1, or leave it out"
+            if timestamp_ms == 0
+            else "give whole milliseconds since 1970: int(moment.timestamp() * 1000)",
         )
     elif event_time_ms is not None and not _is_whole(event_time_ms, -math.inf, math.inf):
         wrong = (

@@ -8,7 +8,6 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as Client
@@ -18,11 +17,9 @@ from lossless.client.connecting import Connections, check_files
 from lossless.client.producing.giving_up import GivingUp, Raise
 from lossless.client.producing.reporting import Reporting
 from lossless.client.producing.settings import ProducerSettings, chained
-from lossless.contract.redaction import redact_text
+from lossless.client.unknown_settings import refused_settings
+from lossless.contract.rules import known
 from lossless.errors import BadInput
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
 
 logger = logging.getLogger("lossless.client.producer")
 
@@ -57,7 +54,7 @@ def make_client(
     try:
         return Client(given)
     except (KafkaException, TypeError, ValueError) as error:
-        raise BadInput(f"librdkafka takes no such settings: {_reason(error)}") from error
+        raise refused_settings(error, known.of_producers("lossless")) from error
 
 
 def make_reporting(
@@ -78,10 +75,3 @@ def make_reporting(
 
 def program() -> str:
     return Path(sys.argv[0]).stem or "python"
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, KafkaException):
-        found: KafkaError = error.args[0]
-        return redact_text(found.str())
-    return redact_text(str(error))

@@ -30,7 +30,7 @@ from confluent_kafka import KafkaException
 from lossless.client import headers as names
 from lossless.client.classification import error_from
 from lossless.client.connecting import Connections
-from lossless.client.errors import ClientError, ClientFailed, Kind, NotDelivered
+from lossless.client.errors import ClientError, ClientFailed, Kind, NotDelivered, described
 from lossless.client.metrics import ProducerMetrics
 from lossless.client.producing.checking import check_settings, check_time
 from lossless.client.producing.deliveries import Deliveries
@@ -441,7 +441,7 @@ class Producer:
             # Whoever interrupts does not want to wait for two minutes more.
             self.close(None if isinstance(error, Exception) else LAST_WORDS_S)
         except Exception as also:
-            logger.error("while the producer was closed because of %r: %s", error, also)
+            logger.error("while the producer was closed because of %s: %s", described(error), also)
 
     def _is_sending_here(self) -> bool:
         """Whether a signal handler calls, and the send that it interrupted holds a lock, or has
@@ -462,7 +462,7 @@ class Producer:
         try:
             self._deliveries.raise_unnoticed()
         except ClientError as also:
-            logger.error("closing the producer was interrupted by %r: %s", error, also)
+            logger.error("closing was interrupted by %s: %s", described(error), also)
 
     def _end(self) -> None:
         self._is_ended = True
@@ -567,7 +567,7 @@ class Producer:
         raise self._standing.refused()
 
     def _on_serving_failed(self, failure: BaseException) -> None:
-        error = ClientFailed(f"serving deliveries failed: {failure!r}")
+        error = ClientFailed(f"serving deliveries failed: {described(failure)}")
         error.__cause__ = failure
         self._standing.fail(error)
 
@@ -591,7 +591,7 @@ class Producer:
         except ClientError as error:
             return f"{name}: {error}"
         except Exception as failure:
-            return f"{name}, and closing it failed: {failure!r}"
+            return f"{name}, and closing it failed: {described(failure)}"
         return f"{name}: its open transaction was aborted" if in_transaction else None
 
     def _on_fork(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from lossless.client.errors import SerializationFailed
+from lossless.client.errors import SerializationFailed, described
 from lossless.client.record import HeadersGiven, Record, headers_of
 
 # confluent-kafka's, Schema Registry's among them: serializer(what, context) -> bytes
@@ -30,7 +30,7 @@ def serialized(
         made: object = serializer(what, context)
     except Exception as error:
         raise SerializationFailed(
-            f"{topic}: the {field} could not be serialised: {type(error).__name__}: {error}",
+            f"{topic}: the {field} could not be serialised: {described(error)}",
             record=Record(topic=topic, headers=headers_of(headers)),
         ) from error
     if made is None or isinstance(made, bytes):

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lossless.client.producing.callbacks import called_well
+from lossless.client.unknown_settings import check_names
 from lossless.contract.librdkafka import librdkafka_settings, without_effect
+from lossless.contract.rules import known
 from lossless.errors import BadInput
 
 logger = logging.getLogger("lossless.client.producer")
@@ -91,6 +93,7 @@ def producer_settings(given: Mapping[str, object], *, pause_max_s: float) -> Pro
     for name, value in librdkafka_settings(strings).items():
         settings[_SYNONYMS.get(name, name)] = value
     if not settings.get("bootstrap.servers"):
+        check_names(strings, known.of_producers("lossless"))  # it may be a typing error in this one
         raise BadInput(
             "a producer needs bootstrap.servers",
             hint='for instance {"bootstrap.servers": "localhost:9092"}',

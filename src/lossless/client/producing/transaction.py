@@ -36,6 +36,7 @@ from lossless.client.errors import (
     PartitionLost,
     TransactionAborted,
     TransactionUndecided,
+    described,
 )
 from lossless.client.producing.delivery import Delivery
 from lossless.client.producing.transacting import Offsets, Transactions
@@ -122,7 +123,9 @@ class Transaction:
         try:
             self.abort(ABORT_S if isinstance(error, Exception) else INTERRUPTED_ABORT_S)
         except ClientError as also:
-            logger.error("while a transaction was aborted because of %r: %s", error, also)
+            logger.error(
+                "while a transaction was aborted because of %s: %s", described(error), also
+            )
 
     def abort(self, timeout_s: float = ABORT_S) -> None:
         """Nothing of it is stored. Whoever uses the `with` block need not call it."""

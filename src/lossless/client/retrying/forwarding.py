@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from confluent_kafka import Message
 
 from lossless.client import headers as names
+from lossless.client.errors import text_of_error
 from lossless.client.record import Headers
 from lossless.client.retrying.bytes_in_headers import (
     big_integer,
@@ -195,7 +196,7 @@ def _reasons(error: BaseException, room: int) -> list[tuple[str, bytes | None]]:
     found: list[tuple[str, bytes | None]] = []
     for name, value in (
         (names.EXCEPTION_FQCN, _head(exception_name(error), MESSAGE_BYTES_MAX)),
-        (names.EXCEPTION_MESSAGE, _head(str(error), min(MESSAGE_BYTES_MAX, room // 2))),
+        (names.EXCEPTION_MESSAGE, _head(text_of_error(error), min(MESSAGE_BYTES_MAX, room // 2))),
         (names.EXCEPTION_STACKTRACE, _tail(trace, min(STACK_TRACE_BYTES_MAX, room // 2))),
     ):
         size = len(name) + len(value) + _HEADER_OVERHEAD_BYTES

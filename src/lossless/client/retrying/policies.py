@@ -38,7 +38,7 @@ from typing import Literal, Protocol
 
 from confluent_kafka import Message
 
-from lossless.client.errors import DeserializationFailed
+from lossless.client.errors import DeserializationFailed, text_of_error
 from lossless.client.record import Headers
 from lossless.client.retrying.bytes_in_headers import placed
 from lossless.client.retrying.forwarding import (
@@ -311,5 +311,5 @@ def _to_dead_letters(
 def _told(failure: Failure) -> str:
     topic, partition, offset = placed(failure.message)
     times = "once" if failure.attempt == 1 else f"{failure.attempt} times"
-    error = f"{exception_name(failure.error)}: {failure.error}"
+    error = f"{exception_name(failure.error)}: {text_of_error(failure.error)}"
     return f"{topic}-{partition}@{offset} failed {times}, at last with {error}"

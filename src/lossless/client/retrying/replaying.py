@@ -170,6 +170,7 @@ class _Replay:
     def _send_back(self, sender: Sender, letter: DeadLetter) -> Sent:
         topic, partition = letter.original_topic, letter.original_partition
         assert topic is not None
+        timestamp_ms = letter.original_timestamp_ms
         given = header(letter.headers, names.OPERATION_ID)
         return sender.send(
             topic,
@@ -177,7 +178,8 @@ class _Replay:
             letter.key,
             headers=[pair for pair in letter.headers if pair[0] != names.OPERATION_ID],
             partition=partition if (partition or 0) < self._partitions[topic] else None,
-            timestamp_ms=letter.original_timestamp_ms,
+            # librdkafka cannot send 0: it stands for the current time.
+            timestamp_ms=None if timestamp_ms is None else max(1, timestamp_ms),
             operation_id=letter.place if given is None else given.decode(errors="replace"),
         )
 
