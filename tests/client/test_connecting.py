@@ -126,19 +126,76 @@ def test_failures_of_long_ago_explain_nothing(clock: Clock) -> None:
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_listener_that_closes_a_tls_handshake_is_recognised_as_plain() -> None:
-    """librdkafka's line says so only if the connection is closed early in the handshake."""
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Disconnected: connection reset by peer",
+        "SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener?",
+    ],
+)
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_listener_is_called_plain_if_it_answers_without_tls(line: str, answers: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         connections = Connections(Lines(), {"security.protocol": "SSL"})
-        failed(connections, address, "Disconnected: connection reset by peer", "APIVERSION_QUERY")
+        failed(connections, address, line, "SSL_HANDSHAKE")
         listener.settimeout(30)
-        closing = threading.Thread(target=lambda: listener.accept()[0].close(), daemon=True)
-        closing.start()
+
+        def serve() -> None:
+            client, _ = listener.accept()
+            with client:
+                request = client.recv(65_536)
+                if answers:
+                    client.sendall(bytes.fromhex("0000000a") + request[8:12] + bytes(6))
+
+        threading.Thread(target=serve, daemon=True).start()
         explanation = connections.explanation()
     assert explanation is not None
-    assert explanation.hint is not None
-    assert explanation.hint.startswith("the listener does not speak TLS")
+    assert "TLS" in (explanation.hint or "") if answers else explanation.hint is None
+    assert answers or "PLAINTEXT" not in explanation.what
+
+
+@pytest.mark.usefixtures("clock")
+def test_an_address_that_is_gone_meanwhile_is_not_called_plain() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    connections = Connections(Lines(), {"security.protocol": "SSL"})
+    failed(connections, address, "Disconnected", "SSL_HANDSHAKE")
+    explanation = connections.explanation()
+    assert explanation is not None
+    assert explanation.hint is None
+
+
+LOGIN = "SASL authentication error: Authentication failed"
+
+
+def test_a_login_is_refused_when_every_address_has_refused_it_for_some_seconds(
+    clock: Clock,
+) -> None:
+    connections = Connections(Lines())
+    failed(connections, "127.0.0.1:1", LOGIN, "AUTH_REQ")
+    failed(connections, "127.0.0.1:2", LOGIN, "AUTH_REQ")
+    assert not connections.is_login_refused  # a broker that starts may not know its users yet
+    clock.now += connecting.LOGIN_S
+    assert connections.is_login_refused
+
+
+def test_a_login_is_not_called_refused_when_another_broker_is_unreachable_or_has_accepted_it(
+    clock: Clock,
+) -> None:
+    connections = Connections(Lines())
+    failed(connections, "127.0.0.1:1", LOGIN, "AUTH_REQ")
+    refused(connections, 2)
+    clock.now += connecting.LOGIN_S
+    assert not connections.is_login_refused
+    failed(connections, "127.0.0.1:2", LOGIN, "AUTH_REQ")
+    clock.now += connecting.LOGIN_S
+    assert connections.is_login_refused
+    connections.made()
+    assert not connections.is_login_refused
+    failed(connections, "127.0.0.1:1", LOGIN, "AUTH_REQ")
+    clock.now += connecting.LOGIN_S
+    assert not connections.is_login_refused
 
 
 @pytest.mark.usefixtures("clock")

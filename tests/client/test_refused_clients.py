@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +25,9 @@ from confluent_kafka.admin import (
 from issued_certificates import Certificates
 from lossless.client.consuming import Consumer, reaching
 from lossless.client.errors import ClientError, ClientFailed, NotDelivered, Refused
-from lossless.client.producing import Producer
+from lossless.client.producing import Callback, Park, Producer
 from lossless.engines import cluster
+from lossless.engines.waiting import wait_until
 from topics import create_new
 
 PATIENCE_S = 60
@@ -140,6 +143,45 @@ def test_each_cause_has_a_message_of_its_own_for_producers_and_consumers(
         assert f"no connection to a broker was ever made: tried {guarded.servers} (" in error.what
         assert what in error.what
         assert hint in (error.hint or "")
+
+
+def test_records_are_given_up_soon_when_no_broker_accepts_the_login(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    """Long before the delivery timeout of two minutes, by every policy."""
+    given_up: list[ClientError] = []
+    policies = [Callback(lambda _, error: given_up.append(error)), Park(tmp_path)]
+    settings = guarded.settings(sasl_password="wrong")
+    with ExitStack() as closing:
+        producers = [
+            closing.enter_context(Producer(settings, giving_up=policy, audit=False))
+            for policy in policies
+        ]
+        failing, parking = (producer.send("orders", b"v") for producer in producers)
+        with pytest.raises(NotDelivered, match="no broker accepts the login") as raised:
+            failing.result(PATIENCE_S)
+        assert "check the user name" in (raised.value.hint or "")
+        assert wait_until(lambda: parking.parked, timeout_s=PATIENCE_S)
+        again = producers[0].send("orders", b"v")
+        with pytest.raises(NotDelivered, match="no broker accepts the login"):
+            again.result(PATIENCE_S)
+    assert [error.record and error.record.value for error in given_up] == [b"v", b"v"]
+
+
+def test_a_transaction_and_a_consumer_fail_soon_when_no_broker_accepts_the_login(
+    guarded: Guarded,
+) -> None:
+    settings = guarded.settings(sasl_password="wrong")
+    with Consumer("orders", settings, group="billing") as consumer:
+        with (
+            Producer({**settings, "transactional.id": "shop"}) as producer,
+            pytest.raises(NotDelivered, match="no broker accepts the login"),
+            producer.transaction(),
+        ):
+            pass
+        with pytest.raises(ClientFailed, match="no broker accepts the login") as raised:
+            next(iter(consumer))
+    assert "check the user name" in (raised.value.hint or "")
 
 
 def test_a_client_without_a_permission_is_told_which_one_it_needs(guarded: Guarded) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ SUMMARY_EVERY_S = 10.0
 RECENT_S = 60.0  # failures before that do not explain what happens now
 NAMED_MAX = 3  # addresses in an error
 PROBE_S = 2.0
+LOGIN_S = 4.0  # of refused logins: users of a broker that starts may not be loaded yet
 
 _CONNECTION_FAILED = "FAIL"  # librdkafka's name for such lines
 # [thrd:…]: host:port/id: what happened (after 5ms in state CONNECT)
@@ -54,11 +56,26 @@ _HINTS = {
     "advertised.listeners of the brokers",
     "certificate required": "the broker demands a certificate of the client: give it one by "
     "ssl.keystore.location, or by ssl.certificate.location and ssl.key.location",
-    "PLAINTEXT broker listener": "the listener does not speak TLS: use its TLS port, or "
-    "security.protocol = PLAINTEXT (with a login: SASL_PLAINTEXT)",
     "SASL authentication error": "check the user name, the password and sasl.mechanism",
     "Authentication failed": "check the user name, the password and sasl.mechanism",
+    "Unsupported SASL mechanism": "set sasl.mechanism to one that the broker supports",
 }
+_LOGIN_REFUSED = (
+    "SASL authentication error",
+    "Authentication failed",
+    "Unsupported SASL mechanism",
+)
+# What librdkafka supposes whenever a connection is closed during the handshake.
+_GUESSED_PLAIN = ": connecting to a PLAINTEXT broker listener?"
+_PLAIN_HINT = (
+    "the listener does not speak TLS: use its TLS port, or security.protocol = PLAINTEXT (with a "
+    "login: SASL_PLAINTEXT)"
+)
+# ApiVersions, version 0, which every Kafka answers before a login; without a client id.
+_CORRELATION_ID = 0x4C6F7373
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, _CORRELATION_ID, -1)
+_ANSWER = struct.Struct(">ii")  # its length and the correlation id
+_ANSWER_BYTES_MAX = 1 << 20
 
 
 class Log(Protocol):
@@ -87,6 +104,7 @@ class Connections:
         self._unlogged = 0
         self._failed: dict[str, tuple[float, str]] = {}  # when and why, by address
         self._is_made = False
+        self._login_refused_at: float | None = None  # since then by every broker that was tried
 
     def log(self, level: int, message: str, *arguments: object) -> None:
         """A line of librdkafka: facility, name of the client, text."""
@@ -115,6 +133,14 @@ class Connections:
     def made(self) -> None:
         """A broker has answered."""
         self._is_made = True
+        self._login_refused_at = None
+
+    @property
+    def is_login_refused(self) -> bool:
+        """Whether there never was a connection, and every address that was tried has refused the
+        login for some seconds. A login that was accepted before may be so again."""
+        since = self._login_refused_at
+        return since is not None and time.monotonic() - since >= LOGIN_S
 
     def explanation(self) -> Explanation | None:
         """Why brokers are unreachable, if connections have failed recently. It may take as long as
@@ -161,6 +187,12 @@ class Connections:
         reason = _CONNECT_TO.sub("", _STATE.sub("", line["reason"]))
         self._failed.pop(line["address"], None)  # the latest comes last
         self._failed[line["address"]] = (now, reason.split(" (after ")[0].strip())
+        # librdkafka logs a failure again only when it changes, or after 30 s.
+        reasons = [reason for _, reason in self._failed.values()]
+        if self._is_made or not all(map(_is_refused_login, reasons)):
+            self._login_refused_at = None
+        elif self._login_refused_at is None:
+            self._login_refused_at = now
 
 
 def check_files(settings: Mapping[str, Any]) -> None:
@@ -188,13 +220,13 @@ def _cause(address: str, reason: str, settings: Mapping[str, Any]) -> tuple[str,
             return reason, hint
     if "certificate verify failed" in reason:
         return _certificate_cause(address, reason, settings)
-    if "Disconnected" not in reason:
+    if "Disconnected" not in reason and _GUESSED_PLAIN not in reason:
         return reason, None
-    is_plain = not str(settings.get("security.protocol", "")).upper().endswith("SSL")
-    speaks_tls = _speaks_tls(address)
-    if not is_plain and speaks_tls is False:
-        return reason, _HINTS["PLAINTEXT broker listener"]
-    if is_plain and speaks_tls:
+    if str(settings.get("security.protocol", "")).upper().endswith("SSL"):
+        if _speaks_plainly(address):
+            return reason, _PLAIN_HINT
+        return reason.replace(_GUESSED_PLAIN, ""), None
+    if _speaks_tls(address):
         has_login = str(settings.get("security.protocol", "")).upper().startswith("SASL")
         return (
             "the listener there expects TLS, and the client does not use it",
@@ -237,8 +269,26 @@ def _certificate_cause(
     return reason, None
 
 
-def _speaks_tls(address: str) -> bool | None:
-    """None: no connection could be made."""
+def _is_refused_login(reason: str) -> bool:
+    return any(part in reason for part in _LOGIN_REFUSED)
+
+
+def _speaks_plainly(address: str) -> bool:
+    """Whether the listener answers a request without TLS. One that closes the connection may be
+    a TLS listener that is stopping."""
+    try:
+        with socket.create_connection(_host_and_port(address), PROBE_S) as connection:
+            connection.sendall(_API_VERSIONS)
+            answer = connection.recv(_ANSWER.size, socket.MSG_WAITALL)
+    except (OSError, ValueError):
+        return False
+    if len(answer) < _ANSWER.size:
+        return False
+    length, correlation_id = _ANSWER.unpack(answer)
+    return bool(correlation_id == _CORRELATION_ID and 0 < length <= _ANSWER_BYTES_MAX)
+
+
+def _speaks_tls(address: str) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -247,10 +297,8 @@ def _speaks_tls(address: str) -> bool | None:
     except ssl.SSLError as error:
         # An alert is an answer in TLS: the listener wants a client's certificate, for example.
         return "ALERT" in (error.reason or "")
-    except (ConnectionResetError, BrokenPipeError):
-        return False
     except (OSError, ValueError):
-        return None
+        return False
     return True
 
 

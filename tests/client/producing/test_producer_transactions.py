@@ -227,7 +227,7 @@ class Sent:
 
 def committing(client: Any, consumer: Sent) -> None:
     deliveries: Any = SimpleNamespace(acknowledged=[])
-    transactions = Transactions(client, deliveries, Sending(), timeout_s=0.2)
+    transactions = Transactions(client, deliveries, Sending(), timeout_s=0.2, hopeless=lambda: None)
     producer: Any = None  # nothing is sent
     with Transaction(producer, transactions, consumer):
         pass

@@ -16,6 +16,7 @@ import pytest
 from issued_certificates import Certificates
 from lossless.client.errors import NotDelivered
 from lossless.client.producing.producer import Producer
+from lossless.engines.local.planned import PlannedCluster
 from lossless.errors import BadInput
 
 
@@ -111,11 +112,21 @@ def test_a_plain_client_of_a_tls_listener_is_told_to_use_tls(
 
 
 def test_a_tls_client_of_a_plain_listener_is_told_so(
+    certificates: Certificates, kafka: PlannedCluster
+) -> None:
+    trusted = str(certificates.folder / "known.pem")
+    error = error_of(kafka.bootstrap_servers, security_protocol="SSL", ssl_ca_location=trusted)
+    assert "the listener does not speak TLS" in (error.hint or "")
+
+
+def test_a_listener_that_only_closes_connections_is_not_called_plain(
     certificates: Certificates, listen: Callable[[Path | None], str]
 ) -> None:
-    trusted = certificates.folder / "known.pem"
-    error = error_of(listen(None), security_protocol="SSL", ssl_ca_location=str(trusted))
-    assert "the listener does not speak TLS" in (error.hint or "")
+    """A TLS listener that is stopping does that too."""
+    trusted = str(certificates.folder / "known.pem")
+    error = error_of(listen(None), security_protocol="SSL", ssl_ca_location=trusted)
+    assert "PLAINTEXT" not in error.what
+    assert "TLS" not in (error.hint or "")
 
 
 def test_a_host_that_has_no_address_is_named() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping
 
+from lossless.client.unknown_settings import check_names
+from lossless.contract.rules import known
 from lossless.errors import BadInput
 
 
@@ -35,6 +37,7 @@ def _check_settings(settings: object) -> None:
             hint=f'Consumer("orders", {{"bootstrap.servers": "{given}"}}, group="billing")',
         )
     if not (settings.get("bootstrap.servers") or settings.get("metadata.broker.list")):
+        check_names(settings, known.of_consumers("lossless"))  # perhaps a typing error in this one
         raise BadInput(
             "a consumer needs bootstrap.servers",
             hint='for instance {"bootstrap.servers": "localhost:9092"}',

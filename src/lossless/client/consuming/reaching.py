@@ -35,15 +35,23 @@ class Reaching:
         if has_partitions:
             self._reached()
             return
-        if self._timeout_s is None or time.monotonic() - self._began_at < self._timeout_s:
+        if self._timeout_s is None:
+            return
+        is_late = time.monotonic() - self._began_at >= self._timeout_s
+        if not is_late and not self._connections.is_login_refused:
             return
         try:
             consumer.list_topics(timeout=ASK_S)  # a group may have more members than partitions
         except KafkaException as raised:
             explanation = self._connections.explanation()
             what = explanation.what if explanation is not None else raised.args[0].str()
+            problem = (
+                f"no broker has answered within {self._timeout_s:g} s"
+                if is_late
+                else "no broker accepts the login"
+            )
             raise ClientFailed(
-                f"no broker has answered within {self._timeout_s:g} s: {what}",
+                f"{problem}: {what}",
                 hint=(explanation and explanation.hint)
                 or "correct bootstrap.servers, or raise connect_timeout_s",
                 code=raised.args[0].code(),

@@ -7,11 +7,11 @@ from collections.abc import Callable as Function
 from functools import partial
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from lossless.client.classification import PURGED, UNREACHABLE, error_from
 from lossless.client.connecting import Connections
-from lossless.client.errors import ClientError, Kind, SpoolFull
+from lossless.client.errors import ClientError, Kind, NotDelivered, SpoolFull
 from lossless.client.metrics import ProducerMetrics
 from lossless.client.producing.callbacks import called_well
 from lossless.client.producing.deliveries import Deliveries
@@ -27,7 +27,7 @@ from lossless.client.producing.parking import Parking
 from lossless.client.record import Headers, Record
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message
+    from confluent_kafka import Message
     from confluent_kafka import Producer as Client
 
 logger = logging.getLogger("lossless.client.producer")
@@ -80,6 +80,8 @@ class Failing:
             error: ClientError = type(fatal)(
                 f"{record}: {fatal.what}", hint=fatal.hint, code=fatal.code, record=record
             )
+        elif failed.code() == KafkaError._PURGE_QUEUE and self._connections.is_login_refused:
+            error = login_refused(self._connections, record)
         else:
             unreachable = failed.code() in UNREACHABLE
             explanation = self._connections.explanation() if unreachable else None
@@ -179,6 +181,20 @@ class Failing:
         logger.error("no dead letter either: %s", also)
         error.__cause__ = also
         self._deliveries.failed(delivery, error)
+
+
+def login_refused(connections: Connections, record: Record | None = None) -> NotDelivered:
+    """No broker takes the login: whatever is sent would wait until time is up."""
+    explanation = connections.explanation()
+    what = "no broker accepts the login"
+    if explanation is not None:
+        what = f"{what}: {explanation.what}"
+    return NotDelivered(
+        what if record is None else f"{record}: {what}",
+        hint=None if explanation is None else explanation.hint,
+        code=KafkaError._AUTHENTICATION,
+        record=record,
+    )
 
 
 def _timestamp_ms(message: Message) -> int | None:

@@ -35,7 +35,7 @@ from lossless.client.metrics import ProducerMetrics
 from lossless.client.producing.checking import check_settings, check_time
 from lossless.client.producing.deliveries import Deliveries
 from lossless.client.producing.delivery import Delivery, is_adding_here
-from lossless.client.producing.failing import Failing
+from lossless.client.producing.failing import Failing, login_refused
 from lossless.client.producing.giving_up import GivingUp, Park, Raise
 from lossless.client.producing.handing_over import HandingOver
 from lossless.client.producing.making import check_policy, make_client, make_reporting, program
@@ -126,6 +126,7 @@ class Producer:
         self._id_format = self._preparing.id_format
         self._constant_headers = self._preparing.constant_headers
         self._marked_at = 0.0
+        self._is_login_refused = False  # by every broker, as of the last statistics
         self._interrupted = False  # in the middle of an answer
         self._hearing: set[int] = set()  # threads that read answers for others
         self._is_transactional = self._settings.transactional_id is not None
@@ -159,6 +160,7 @@ class Producer:
             self._deliveries,
             self._standing,
             timeout_s=self._settings.transaction_timeout_s,
+            hopeless=self._hopeless,
         )
         self._parking = (
             Parking(
@@ -514,6 +516,8 @@ class Producer:
         if now - self._marked_at >= MARK_S:
             self._marked_at = now
             self._measure(now)
+            if self._is_login_refused and self._deliveries.outstanding:
+                self._give_up_all()
             if self._interrupted and len(self._client) == 0:
                 self._interrupted = False
                 self._deliveries.fail_lost_reports()
@@ -541,6 +545,16 @@ class Producer:
                 self._count()
             finally:
                 self._counting.release()
+
+    def _hopeless(self) -> ClientError | None:
+        """Why it helps nothing to repeat a call, if so."""
+        return login_refused(self._connections) if self._is_login_refused else None
+
+    def _give_up_all(self) -> None:
+        """What waits to be sent, that is: nothing of it can be stored."""
+        if self._parking is not None:
+            self._parking.hold()
+        self._client.purge(in_queue=True, in_flight=False, blocking=False)
 
     def _measure(self, now: float) -> None:
         reached = self._deliveries.mark(now)
@@ -579,6 +593,7 @@ class Producer:
         brokers = json.loads(statistics)["brokers"].values()
         if any(broker["state"] == "UP" for broker in brokers):
             self._connections.made()
+        self._is_login_refused = self._connections.is_login_refused
         self.metrics.retried = sum(broker["txretries"] for broker in brokers)
 
     # Of the process

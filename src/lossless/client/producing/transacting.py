@@ -71,9 +71,16 @@ class Transactions:
     """Used by the thread that has the transaction, but for what says so."""
 
     def __init__(
-        self, client: Client, deliveries: Deliveries, sending: Sending, *, timeout_s: float
+        self,
+        client: Client,
+        deliveries: Deliveries,
+        sending: Sending,
+        *,
+        timeout_s: float,
+        hopeless: Callable[[], ClientError | None],
     ) -> None:
-        """`timeout_s`: that of a transaction."""
+        """`timeout_s`: that of a transaction. `hopeless`: why calls need not be repeated, if so."""
+        self._hopeless = hopeless
         self._client = client
         self._timeout_s = timeout_s
         self._deliveries = deliveries
@@ -203,6 +210,9 @@ class Transactions:
                     if found.kind is Kind.FATAL:
                         self._sending.fail(found)
                     raise found from raised
+                hopeless = self._hopeless()
+                if hopeless is not None:
+                    raise hopeless from raised
                 self._pace.wait(max(0.0, called_at + PAUSE_S - now))
             else:
                 return
