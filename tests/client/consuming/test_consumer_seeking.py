@@ -15,7 +15,7 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from consumed import Kafka, Seen, eventually, number, running
+from consumed import PATIENCE_S, Kafka, Seen, eventually, number, running
 
 from lossless.client.consuming import assignment, consumer
 from lossless.client.stores import SqliteStore
@@ -60,6 +60,46 @@ def test_a_position_that_was_sought_is_committed(kafka: Kafka) -> None:
         run.consumer.seek(TopicPartition(kafka.topic, 0, OFFSET_END))
     assert sorted(seen.numbers) == sorted([*range(10), *range(10), *range(4, 10)])
     assert kafka.committed() == [10]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("closing", [False, True])
+def test_a_handler_that_seeks_does_not_hold_up_a_revocation_that_waits_for_it(
+    kafka: Kafka, workers: int, closing: bool
+) -> None:
+    """Eager members give all partitions back when another one joins, and when they close."""
+    kafka.make_topic(partitions=2)
+    kafka.fill(20, partitions=2)
+    in_hand = threading.Event()
+    errors: list[Exception] = []
+    seen, others = Seen(), Seen()
+
+    def seeks() -> bool:
+        try:
+            first.seek(TopicPartition(kafka.topic, 1, 0))
+        except (Unavailable, BadInput) as error:
+            errors.append(error)
+        return not errors
+
+    def handler(message: Message) -> None:
+        seen(message)
+        if number(message) == 8 and not in_hand.is_set():
+            in_hand.set()
+            eventually(lambda: not seeks())
+
+    settings = {"heartbeat.interval.ms": 100}
+    first = kafka.consumer(workers=workers, settings=settings, drain_timeout_s=PATIENCE_S / 2)
+    second = kafka.consumer(settings=settings)
+    with running(first, handler):
+        assert in_hand.wait(PATIENCE_S)
+        if closing:
+            first.close(PATIENCE_S / 3)
+            assert not first.assigned
+        with running(second, others):
+            eventually(lambda: set(seen.numbers) | set(others.numbers) == set(range(20)))
+    (error,) = errors
+    assert isinstance(error, Unavailable)
+    assert "waits for the records in hand" in error.what
 
 
 def test_a_record_in_hand_does_not_undo_a_seek(kafka: Kafka) -> None:

@@ -186,6 +186,31 @@ class Stuck:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True))
 
 
+class Refusing:
+    """A librdkafka whose commits are refused, perhaps after an earlier one was accepted."""
+
+    def __init__(self, *, fatal: bool, abort: bool) -> None:
+        self._fatal = fatal
+        self._abort = abort
+
+    def init_transactions(self, timeout_s: float) -> None: ...
+
+    def begin_transaction(self) -> None: ...
+
+    def send_offsets_to_transaction(self, *_: object) -> None: ...
+
+    def commit_transaction(self, _: float) -> None:
+        if self._fatal:
+            raise KafkaException(KafkaError(KafkaError._FENCED, "fenced", fatal=True))
+        error = KafkaError(KafkaError._TIMED_OUT, "failed locally", txn_requires_abort=True)
+        raise KafkaException(error)
+
+    def abort_transaction(self, _: float) -> None:
+        if not self._abort:
+            state = KafkaError(KafkaError.INVALID_TXN_STATE, "not ongoing", fatal=True)
+            raise KafkaException(state)
+
+
 class Sending:
     """The rest of a producer, which has nothing to send."""
 
@@ -242,6 +267,21 @@ def test_a_commit_whose_offsets_are_never_answered_fails_within_the_transaction_
         assert consumer.ended == ["aborted"]
     finally:
         client.over.set()
+
+
+@pytest.mark.parametrize(
+    ("fatal", "abort", "ended"),
+    [(True, True, "undecided"), (False, False, "undecided"), (False, True, "aborted")],
+    ids=["fatal", "and so is the abort", "an abort is accepted"],
+)
+def test_records_of_a_refused_commit_come_again_only_if_an_abort_is_accepted(
+    fatal: bool, abort: bool, ended: str
+) -> None:
+    """The refusal may answer a repetition, and the answer to the first commit be lost."""
+    consumer = Sent()
+    with pytest.raises(ClientError):
+        committing(Refusing(fatal=fatal, abort=abort), consumer)
+    assert consumer.ended == [ended]
 
 
 def test_a_commit_without_an_answer_is_undecided_after_the_transaction_timeout() -> None:

@@ -87,6 +87,7 @@ class Assignment:
         self._is_leaving = False
         self.partitions: list[TopicPartition] = []  # all that are assigned, as confluent has them
         self.gone_lately: set[Place] = set()
+        self.waiting_for_hands_since: float | None = None  # until records in hand are finished
 
     # Callbacks
 
@@ -167,7 +168,7 @@ class Assignment:
         if not places:
             return
         self._work.hold(places)
-        if not self._work.wait_for_hands(places, self._options.drain_timeout_s):
+        if not self._wait_for_hands(places):
             logger.warning(
                 "%s: a record is still in hand after %.0f s; it will be repeated",
                 shown(places),
@@ -177,6 +178,13 @@ class Assignment:
         self._committer.commit_now(places, self._options.drain_timeout_s)
         logger.info("revoked: %s", shown(places))
         self._let_go(places, self._options.on_revoked)
+
+    def _wait_for_hands(self, places: set[Place]) -> bool:
+        self.waiting_for_hands_since = time.monotonic()
+        try:
+            return self._work.wait_for_hands(places, self._options.drain_timeout_s)
+        finally:
+            self.waiting_for_hands_since = None
 
     def _let_go(self, places: set[Place], hook: Hook | None) -> None:
         """Whatever the hook does, the partitions are gone afterwards."""
@@ -262,7 +270,7 @@ class Assignment:
         chosen = self._positions.recover(message, self._stood_at(place))
         # What was read before is finished first: it would come again, or never have been.
         self._work.hold({place})
-        self._work.wait_for_hands({place}, self._options.drain_timeout_s)
+        self._wait_for_hands({place})
         self._move(place, chosen)
 
     def seek(self, wanted: TopicPartition) -> None:

@@ -21,6 +21,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -78,6 +79,8 @@ logger = logging.getLogger(__name__)
 
 CLOSE_S = 30.0  # beside what records in hand may take
 BATCH_RECORDS = 500
+LOOK_S = 0.1
+HANDS_S = 0.5  # a handler that seeks cannot finish its record meanwhile
 
 
 class Consumer:
@@ -485,7 +488,8 @@ class Consumer:
         """The next record of this partition is the one at `position.offset`, which is committed.
 
         OFFSET_BEGINNING and OFFSET_END are the first record that is there and the end. A record in
-        hand changes nothing any more.
+        hand changes nothing any more. Raises Unavailable while partitions are being revoked, which
+        waits for records in hand: of the handler, perhaps, that calls this.
         """
         if self._store is not None:
             raise BadInput(
@@ -496,16 +500,21 @@ class Consumer:
         assignment = self._assignment()
         assert self._poller is not None
         sought = self._poller.call(lambda: assignment.seek(position))
-        try:
-            sought.result(CALL_S)
-        except TimeoutError:
-            if sought.cancel():
+        deadline = time.monotonic() + CALL_S
+        while not wait([sought], LOOK_S).done:
+            now, waiting_since = time.monotonic(), assignment.waiting_for_hands_since
+            is_revoking = waiting_since is not None and now - waiting_since >= HANDS_S
+            # One that has begun is asking the brokers, which has an end.
+            if (is_revoking or now >= deadline) and sought.cancel():
                 raise Unavailable(
-                    f"seek did not begin for {CALL_S:.0f} s: partitions are being assigned or "
+                    "seek did not begin: partitions are being revoked, which waits for the records "
+                    "in hand"
+                    if is_revoking
+                    else f"seek did not begin for {CALL_S:.0f} s: partitions are being assigned or "
                     "revoked, or a hook hangs",
                     hint="nothing was changed: try again",
-                ) from None
-            sought.result()  # it is asking the brokers, which has an end
+                )
+        sought.result()
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Reads no more of these until `resume`, or until they are revoked. Records that were read

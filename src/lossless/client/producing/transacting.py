@@ -58,7 +58,7 @@ def _unanswered(what: str, code: int) -> ClientFailed:
     return ClientFailed(what, hint=hint, code=code)
 
 
-def _undecided(what: str, code: int) -> TransactionUndecided:
+def undecided(what: str, code: int | None) -> TransactionUndecided:
     return TransactionUndecided(
         f"it is not known whether the transaction is stored: {what}",
         hint="close the producer and the consumer and make new ones: they wait until the "
@@ -86,6 +86,9 @@ class Transactions:
         self._deliveries = deliveries
         self._sending = sending
         self._is_initialized = False
+        # Since the commit was sent, unless an abort is accepted: coordinators accept none of a
+        # transaction that is decided. (librdkafka's EndTxn has version 1; later versions differ.)
+        self.may_be_committed = False
         self.open: object | None = None
         self._failure: ClientError | None = None  # of the first record of it that failed
         self._uncounted: list[Message] = []  # acknowledged, in the one that is open
@@ -108,6 +111,7 @@ class Transactions:
             self._is_initialized = True
         self._call(self._client.begin_transaction, patience_s=patience_s)
         self._failure = None
+        self.may_be_committed = False
         self.open = transaction
 
     def settle(self, transaction: object) -> ClientError | None:
@@ -123,8 +127,9 @@ class Transactions:
         if offsets is not None:
             deadline = time.monotonic() + self._timeout_s
             self._call(self._send_offsets, offsets, deadline, patience_s=self._timeout_s)
+        self.may_be_committed = True
         self._call(
-            self._client.commit_transaction, CALL_S, patience_s=self._timeout_s, late=_undecided
+            self._client.commit_transaction, CALL_S, patience_s=self._timeout_s, late=undecided
         )
         self.open = None
         with self._counting:
@@ -162,6 +167,7 @@ class Transactions:
         try:
             if self._sending.fatal is None:
                 self._call(self._client.abort_transaction, CALL_S, patience_s=timeout_s)
+                self.may_be_committed = False
             # What failed because of it is not to be taken for a failure of the next one.
             self._sending.wait_until_idle(SETTLED_S)
         finally:

@@ -19,9 +19,10 @@ be committed raises one of these:
 
 A commit whose answer got lost is repeated for `transaction.timeout.ms`: only an answer says whether
 the records are stored. Without one, the consumer hands out nothing more, since records that are
-stored would be processed twice; a new consumer resumes after what is stored. A delivery in a
-transaction says that the record is in the log; that readers see it is the commit's doing. Readers
-must be `read_committed`.
+stored would be processed twice; a new consumer resumes after what is stored. The same holds when a
+commit that was sent is refused and no abort is accepted: the refusal may answer a repetition of it.
+A delivery in a transaction says that the record is in the log; that readers see it is the commit's
+doing. Readers must be `read_committed`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from lossless.client.errors import (
     described,
 )
 from lossless.client.producing.delivery import Delivery
-from lossless.client.producing.transacting import Offsets, Transactions
+from lossless.client.producing.transacting import Offsets, Transactions, undecided
 from lossless.errors import BadInput
 
 if TYPE_CHECKING:
@@ -130,10 +131,14 @@ class Transaction:
     def abort(self, timeout_s: float = ABORT_S) -> None:
         """Nothing of it is stored. Whoever uses the `with` block need not call it."""
         self._is_open = False
+        failure: BaseException | None = None
         try:
             self._transactions.abort(self, timeout_s)
+        except BaseException as error:
+            failure = error
+            raise
         finally:
-            self._give_back()
+            self._give_back_unless_committed(failure)
 
     def _commit(self) -> None:
         try:
@@ -156,13 +161,26 @@ class Transaction:
         except ClientError as error:
             if error.kind is Kind.FATAL and not isinstance(error, PartitionLost):
                 self._is_open = False
-                self._give_back()
+                self._give_back_unless_committed(error)
             else:
                 self.abort()
             raise
         except BaseException:  # interrupted, or the consumer's own error
             self.abort(INTERRUPTED_ABORT_S)
             raise
+
+    def _give_back_unless_committed(self, error: BaseException | None) -> None:
+        """A commit that was refused may follow one that was accepted and whose answer got lost."""
+        if self._consumer is None:
+            return
+        if not self._transactions.may_be_committed:
+            self._consumer.transaction_aborted()
+            return
+        code = error.code if isinstance(error, ClientError) else None
+        what = "was interrupted" if error is None else f"ended with {described(error)}"
+        found = undecided(f"the commit {what}", code)
+        found.__cause__ = error
+        self._consumer.transaction_undecided(found)
 
     def _give_back(self) -> None:
         if self._consumer is not None:
