@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import subprocess
@@ -367,3 +368,12 @@ def test_a_signal_handler_may_close_the_producer_that_it_interrupted_in_hearing_
     assert handled.is_set()
     assert producer._is_ended
     assert {delivery.result(0).topic for delivery in sent} == {topic}
+
+
+def test_waiting_with_nothing_left_to_send_does_not_spin() -> None:
+    """librdkafka's flush returns at once then, for instance while the audit is waited for."""
+    asked = itertools.count()
+    with Producer({"bootstrap.servers": "127.0.0.1:1"}, audit=False) as producer:
+        deadline = time.monotonic() + 1
+        assert not producer._serving.wait_until(lambda: next(asked) < 0, deadline)
+    assert next(asked) < 1_000

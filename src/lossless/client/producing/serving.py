@@ -73,8 +73,8 @@ class Serving(threading.Thread):
         while not self._ending:
             served = 0
             try:
-                if self._flushing:  # which sends batches without waiting for them to fill
-                    client.flush(wait_s)
+                if self._flushing and len(client):  # batches leave without waiting for more
+                    client.flush(wait_s)  # returns at once if there is nothing to send
                 elif self.heard_elsewhere:
                     self.heard_elsewhere = False
                     self._pace.wait(STAND_BACK_S)
