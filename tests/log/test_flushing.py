@@ -289,3 +289,61 @@ def test_a_log_on_disk_is_flushed_beside_the_work_and_opens_again(files: FileSto
     assert log.recovery_point > 0
     again = opened(files)
     assert values(again) == [b"%d" % n for n in range(500)]
+
+
+def test_a_new_log_asks_the_disk_for_nothing_until_it_has_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, flushed.append)
+    log = opened(FileStore(tmp_path / "orders-0.1"))
+    log.close()
+    again = opened(FileStore(tmp_path / "orders-0.1"))
+    assert flushed == []
+    assert list((tmp_path / "orders-0.1").iterdir()) == []
+    fill(again, 1)
+    assert flushed != []
+
+
+def test_a_log_that_was_flushed_and_closed_is_opened_with_one_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened(FileStore(tmp_path / "orders-0.1"))
+    fill(log, 1)
+    log.close()
+    flushed: list[int] = []
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, flushed.append)
+    assert values(opened(FileStore(tmp_path / "orders-0.1"))) == [b"0"]
+    assert len(flushed) == 1  # that it is open
+
+
+def test_the_name_of_a_new_folder_is_flushed_with_its_first_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[str] = []
+    real = os.fsync
+
+    def noted(descriptor: int) -> None:
+        flushed.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    store = FileStore(tmp_path / "orders-0.1")
+    store.append("a", b"1")
+    store.append("b", b"1")
+    assert flushed == [str(tmp_path), *[str(tmp_path / "orders-0.1")] * 2]
+
+
+def test_a_second_segment_does_not_hide_that_the_first_has_lost_its_end() -> None:
+    """Of a log that was never flushed."""
+    store = LateStore()
+    log = opened(store)
+    fill(log, 6)
+    first, second = log.segment_base_offsets
+    assert first < 3 <= second
+    one = len(next(log.batches()).data)
+    store.asked.clear()  # the flush of what was closed had only begun
+    store.lose_power(lambda tail: one if tail == second * one else tail)  # all but of the first
+    assert values(opened(store)) == [b"0"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lossless.engines.waiting import wait_until
 from lossless.log.files import FileStore, stored_in
 from lossless.log.memory import MemoryStore
 from lossless.log.store import Store, StoreFailed
@@ -179,3 +180,24 @@ def test_what_was_set_aside_is_none_of_the_stores_of_a_folder(tmp_path: Path) ->
     assert len(list(tmp_path.iterdir())) == 3
     with pytest.raises(StoreFailed):
         stored_in(tmp_path / "nowhere")
+
+
+def test_what_a_process_left_of_a_destroyed_store_is_one_of_the_stores_of_a_folder(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "orders-0.1.deleted-1").mkdir()
+    (tmp_path / "orders-0.1.deleted-1" / "a").touch()
+    assert stored_in(tmp_path) == ["orders-0.1.deleted-1"]
+    FileStore(tmp_path / "orders-0.1.deleted-1").destroy()
+    assert wait_until(lambda: stored_in(tmp_path) == [], timeout_s=20)
+
+
+def test_a_store_can_be_used_again_under_the_name_of_one_that_was_destroyed(
+    tmp_path: Path,
+) -> None:
+    for _ in range(3):
+        store = FileStore(tmp_path / "orders-0.1")
+        assert store.names() == []
+        store.append("a", b"1")
+        store.destroy()
+    assert wait_until(lambda: stored_in(tmp_path) == [], timeout_s=20)

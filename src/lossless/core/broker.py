@@ -3,6 +3,9 @@
 Invariants
 - Replicas act only on metadata that contains this process's own registration: before that a
   restarted broker would take up a leadership that was given to its predecessor.
+- Logs are opened and destroyed some at a time, so that nothing else waits for thousands of them. A
+  partition whose log is still to be opened has no replica here. The metadata counts as taken up,
+  for the controller and for clients that wait for it, when no log is left to open.
 - One fetch to each leader, and one change of a partition's in-sync set, is under way at a time.
 
 Rules learnt
@@ -15,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 from lossless.core.admin_messages import topic_resource
@@ -46,7 +50,7 @@ from lossless.core.replica import Replica, ReplicaConfig, Role
 from lossless.core.serving import Serving
 from lossless.core.settings.policies import TopicPolicy
 from lossless.core.standing import Phase, Standing
-from lossless.core.strays import remove_strays
+from lossless.core.strays import strays
 from lossless.log.log import Log, LogConfig
 from lossless.log.rules import RULES, Rules
 from lossless.log.store import Store
@@ -61,6 +65,7 @@ class BrokerConfig:
     backoff_ms: int = 100
     checkpoint_ms: int = 5_000  # replica.high.watermark.checkpoint.interval.ms
     tidy_ms: int = 300_000  # log.retention.check.interval.ms
+    logs_at_once_max: int = 20  # that are opened or destroyed in one step
     replica: ReplicaConfig = field(default_factory=ReplicaConfig)
     coordination: CoordinationConfig = field(default_factory=CoordinationConfig)
     log: LogConfig = field(default_factory=LogConfig)
@@ -134,6 +139,9 @@ class Broker:
         self._followed: dict[int, list[Replica]] = {}
         self._altering: dict[TopicPartition, AlterPartition] = {}
         self._alter_ms: dict[TopicPartition, int] = {}
+        self._to_open: dict[TopicPartition, None] = {}
+        self._to_destroy: dict[str, Callable[[], None]] = {}  # by the name of its store
+        self._taken_up = 0  # how much of the metadata has been acted on as a whole
         self._serving = Serving(self.replicas, lambda partition: partition in self.image.partitions)
         self.producer_ids = ProducerIds()
         self.coordination = Coordination(
@@ -204,8 +212,7 @@ class Broker:
             ):
                 pass  # of one that is active no longer
             case BrokerHeartbeat():
-                end_offset = self.image.end_offset
-                if self._standing.on_heartbeat_answer(request, answer, end_offset, now_ms):
+                if self._standing.on_heartbeat_answer(request, answer, self._taken_up, now_ms):
                     self._close()
             case BrokerRegistration():
                 if self._standing.on_registered(answer, now_ms) and self.knows_itself:
@@ -276,7 +283,14 @@ class Broker:
         if self._standing.phase is Phase.STOPPED:
             return self._last_words()
         self._apply_metadata(now_ms)
-        self._serving.on_metadata(self.image.end_offset)
+        if self._to_destroy:
+            self._destroy_some()
+        if self._to_open:
+            self._open_some(now_ms)
+        if not self._to_open and self._taken_up != self.image.end_offset:
+            self._taken_up = self.image.end_offset
+            self._standing.on_metadata(now_ms)
+        self._serving.on_metadata(self._taken_up)
         coordination = self.coordination
         if coordination.released:
             released, coordination.released = coordination.released, []
@@ -337,7 +351,8 @@ class Broker:
             self._plan_to_finish(now_ms)
         if self._finish_ms is not None:
             wake_ms = min(wake_ms, self._finish_ms)
-        return wake_ms if wake_ms > now_ms else now_ms + 1
+        is_busy = self._to_open or self._to_destroy
+        return wake_ms if wake_ms > now_ms and not is_busy else now_ms + 1
 
     def _plan_to_finish(self, now_ms: int) -> None:
         if self._finish_ms is None and any(r.is_unfinished for r in self.replicas.values()):
@@ -364,7 +379,6 @@ class Broker:
                 self._topic_configs.clear()
                 changed.update((p, None) for p in image.partitions if record.topic in ("", p.topic))
         image.end_offset = max(image.end_offset, self.quorum.high_watermark)
-        self._standing.on_metadata(now_ms)
         if self.knows_itself:
             if knew_itself:
                 self._act_on(changed, now_ms)
@@ -376,14 +390,40 @@ class Broker:
     def _begin(self, now_ms: int) -> None:
         """What came before this process's own registration has not been acted on yet."""
         self._act_on(self.image.partitions, now_ms)
-        kept = {NODE, METADATA, *map(self._store_name, self.replicas)}
-        remove_strays(self._stored(), kept, self._stores)
+        here = {p: self._store_name(p) for p in (*self.replicas, *self._to_open)}
+        self._checkpoint = {p: at for p, at in self._checkpoint.items() if p in here}
+        for name in strays(self._stored(), {NODE, METADATA, *here.values(), *self._to_destroy}):
+            self._destroy_unopened(name)
 
     def _act_on(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
         for partition in partitions:
-            self._apply_state(partition, now_ms)
+            if partition not in self.replicas and self._is_kept_here(partition):
+                self._to_open[partition] = None
+            else:
+                self._apply_state(partition, now_ms)
         self._follow()
         self.coordination.on_leadership(now_ms)
+
+    def _destroy_unopened(self, name: str) -> None:
+        self._to_destroy[name] = lambda: self._stores(name).destroy()
+
+    def _destroy_some(self) -> None:
+        for name in list(islice(self._to_destroy, self.config.logs_at_once_max)):
+            self._to_destroy.pop(name)()
+
+    def _open_some(self, now_ms: int) -> None:
+        for partition in list(islice(self._to_open, self.config.logs_at_once_max)):
+            del self._to_open[partition]
+            if self._is_kept_here(partition):
+                self._apply_state(partition, now_ms)
+                self._follow_too(partition)
+            else:
+                self._destroy_unopened(self._store_name(partition))
+        self.coordination.on_leadership(now_ms)
+
+    def _is_kept_here(self, partition: TopicPartition) -> bool:
+        state = self.image.partitions.get(partition)
+        return state is not None and self.broker in state.replicas
 
     @property
     def knows_itself(self) -> bool:
@@ -398,15 +438,17 @@ class Broker:
         return self.knows_itself and not self.image.brokers[self.broker].fenced
 
     def _apply_state(self, partition: TopicPartition, now_ms: int) -> None:
-        state = self.image.partitions.get(partition)
         replica = self.replicas.get(partition)
-        if state is None or self.broker not in state.replicas:
+        if not self._is_kept_here(partition):
             if replica is not None:
                 self._drop(replica)
             return
+        state = self.image.partitions[partition]
         config = self._config_of(partition.topic)
         name = self._store_name(partition)
         if replica is None:
+            if name in self._to_destroy:  # what it had before it went elsewhere and came back
+                self._to_destroy.pop(name)()
             store = self._lost.undamaged(name, self._stores(name))
             replica = self.replicas[partition] = Replica(
                 partition,
@@ -450,6 +492,9 @@ class Broker:
         self._topic_configs.pop(topic, None)
         for replica in [r for p, r in self.replicas.items() if p.topic == topic]:
             self._drop(replica)
+        for partition in [p for p in self._to_open if p.topic == topic]:
+            del self._to_open[partition]
+            self._destroy_unopened(self._store_name(partition))
 
     def _drop(self, replica: Replica) -> None:
         """This broker is to have it no longer, and neither is its disk."""
@@ -459,13 +504,17 @@ class Broker:
         self._alter_ms.pop(partition, None)
         self._checkpoint.pop(partition, None)
         self._serving.touch(partition)
-        replica.log.destroy()
+        self._to_destroy[self._store_name(partition)] = replica.log.destroy
 
     def _follow(self) -> None:
         self._followed = {}
-        for replica in self.replicas.values():
-            if replica.role is Role.FOLLOWER and replica.failure is None:
-                self._followed.setdefault(replica.leader, []).append(replica)
+        for partition in self.replicas:
+            self._follow_too(partition)
+
+    def _follow_too(self, partition: TopicPartition) -> None:
+        replica = self.replicas[partition]
+        if replica.role is Role.FOLLOWER and replica.failure is None:
+            self._followed.setdefault(replica.leader, []).append(replica)
 
     def _metadata(self, request: Metadata) -> MetadataAnswer:
         return MetadataAnswer(
@@ -486,7 +535,7 @@ class Broker:
         if self._standing.turn_to(controller, now_ms):
             ids.is_asking = False
             self._alter_ms = {p: at_ms for p, at_ms in self._alter_ms.items() if at_ms != _NEVER}
-        request = self._standing.request(self.image.end_offset, now_ms)
+        request = self._standing.request(self._taken_up, now_ms)
         if request is not None:
             self._send.append(Send(controller, request))
         if ids.wants_block and not ids.is_asking and ids.ask_ms <= now_ms:
@@ -577,9 +626,11 @@ class Broker:
     # What a restart finds
 
     def _write_checkpoint(self) -> None:
+        for partition, replica in self.replicas.items():
+            self._checkpoint[partition] = replica.high_watermark
         lines = [
-            f"{partition.topic} {partition.partition} {replica.high_watermark}"
-            for partition, replica in sorted(self.replicas.items())
+            f"{partition.topic} {partition.partition} {high_watermark}"
+            for partition, high_watermark in sorted(self._checkpoint.items())
         ]
         self._store.replace(CHECKPOINT, "\n".join(lines).encode())
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from lossless.core.machine import Reply, Token
@@ -72,8 +72,10 @@ class WaitingFetch:
     token: Token
     deadline_ms: int
     request: Fetch
-    number: int = 0
+    number: int = 0  # of its first partition; the others have the next
     is_over: bool = False
+    available: list[int] = field(default_factory=list)  # bytes for a consumer, by partition
+    size: int = 0  # of what is available
 
 
 class Serving:
@@ -228,8 +230,9 @@ class Serving:
             return
         self._wait(waiting)
         waiting.number = self._waiting_count
-        for asked in request.partitions:
-            self._fetches.setdefault(asked.partition, {})[waiting.number] = waiting
+        for number, asked in enumerate(request.partitions, waiting.number):
+            self._fetches.setdefault(asked.partition, {})[number] = waiting
+            self._waiting_count = number
 
     def _arrived(self, request: Fetch, asked: FetchPartition, now_ms: int) -> Fetched:
         if request.replica == CONSUMER or (replica := self._replicas.get(asked.partition)) is None:
@@ -324,27 +327,30 @@ class Serving:
 
     def _complete_fetches(self, partition: TopicPartition) -> None:
         """Each may now be worth an answer; what is not goes on waiting until its time is up."""
-        for waiting in list(self._fetches[partition].values()):
-            if self._has_news(waiting):
+        for number, waiting in list(self._fetches[partition].items()):
+            if not waiting.is_over and self._has_news(waiting, number - waiting.number):
                 self._answer_fetch(waiting)
 
-    def _has_news(self, waiting: WaitingFetch) -> bool:
+    def _has_news(self, waiting: WaitingFetch, place: int) -> bool:
+        """Now that one of its partitions was touched. The others are not looked at again: a request
+        may have thousands, and all of them may be touched at once."""
         request = waiting.request
-        size = 0
-        for asked in request.partitions:
+        if request.replica != CONSUMER:
+            asked = request.partitions[place]
+            replica = self._replicas.get(asked.partition)
+            return replica is None or replica.has_news_for(request.replica, asked)
+        known = waiting.available
+        for at in (place,) if known else range(len(request.partitions)):
+            asked = request.partitions[at]
             replica = self._replicas.get(asked.partition)
             if replica is None:
                 return True
-            if request.replica != CONSUMER:
-                if replica.has_news_for(request.replica, asked):
-                    return True
-                continue
-            enough = request.bytes_min
-            available = replica.readable_bytes(asked, request.read_committed, enough)
+            available = replica.readable_bytes(asked, request.read_committed, request.bytes_min)
             if available is None:
                 return True
-            size += available
-        return request.replica == CONSUMER and size >= request.bytes_min
+            waiting.size += available - (known[at] if at < len(known) else 0)
+            known[at : at + 1] = (available,)
+        return waiting.size >= request.bytes_min
 
     def _answer_fetch(self, waiting: WaitingFetch, answers: list[Fetched] | None = None) -> None:
         waiting.is_over = True
@@ -360,8 +366,10 @@ class Serving:
         # Its deadline may be far away, and some of its partitions are never touched: nothing of it
         # is kept for them, its answer with all the records least of all.
         waiting.token = None
-        for asked in request.partitions if waiting.number else ():
-            self._fetches[asked.partition].pop(waiting.number, None)
+        for number, asked in enumerate(
+            request.partitions if waiting.number else (), waiting.number
+        ):
+            self._fetches[asked.partition].pop(number, None)
 
 
 def _within(asked: FetchPartition, request: Fetch, size: int) -> FetchPartition:

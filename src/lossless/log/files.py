@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -16,9 +17,11 @@ _REPLACEMENT = ".new"  # what a replacement is called until it is whole
 # Records are for the account that the node runs as, whatever its umask allows.
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 ASIDE = ".damaged-"  # what a folder is called that was set aside, with a number
+DESTROYED = ".deleted-"  # and one that is about to be removed
 
 # One thread for all logs of a process: they share a disk.
 _flusher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flush")
+_remover = ThreadPoolExecutor(max_workers=1, thread_name_prefix="remove")
 
 
 class FileStore:
@@ -34,10 +37,13 @@ class FileStore:
         self._later: Future[None] | None = None
         self._later_names: frozenset[str] = frozenset()
         with _Refusals(str(folder)):
-            for each in (folder.parent, folder):  # a parent that mkdir makes gets another mode
-                each.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
-            for left in folder.glob(f"*{_REPLACEMENT}"):
-                left.unlink()
+            self._is_new = not folder.is_dir()
+            if self._is_new:
+                for each in (folder.parent, folder):  # a parent that mkdir makes gets another mode
+                    each.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
+            for left in os.listdir(folder):
+                if left.endswith(_REPLACEMENT):
+                    os.unlink(folder / left)
 
     def __str__(self) -> str:
         return str(self._folder)
@@ -109,7 +115,7 @@ class FileStore:
                     (self._folder / name).unlink(missing_ok=True)
                 else:
                     self._put(name, data)
-            self._flush_folder()
+            _flush_folder(self._folder)
 
     def _wait(self) -> None:
         later, self._later = self._later, None
@@ -153,15 +159,23 @@ class FileStore:
         """The folder gets another name, next to this one."""
         self.close()
         with _Refusals(str(self._folder)):
-            names = (self._folder.with_name(f"{self._folder.name}{ASIDE}{n}") for n in count(1))
-            self._folder.rename(next(name for name in names if not name.exists()))
+            self._folder.rename(self._free_name(ASIDE))
             self._folder.mkdir(_FOLDER_MODE)
             _flush_folder(self._folder.parent)
 
     def destroy(self) -> None:
+        """The folder gets another name at once, and its files are removed in another thread. What
+        a process leaves of them when it ends is one of the folders that `stored_in` lists."""
         self.close()
         with _Refusals(str(self._folder)):
-            self._folder.rmdir()
+            gone = self._folder
+            if DESTROYED not in gone.name:
+                gone = self._folder.rename(self._free_name(DESTROYED))
+        _remover.submit(shutil.rmtree, gone, ignore_errors=True)
+
+    def _free_name(self, suffix: str) -> Path:
+        names = (self._folder.with_name(f"{self._folder.name}{suffix}{n}") for n in count(1))
+        return next(name for name in names if not name.exists())
 
     def close(self) -> None:
         with suppress(StoreFailed):  # whoever opens this next recovers
@@ -194,6 +208,9 @@ class FileStore:
             os.close(descriptor)
 
     def _flush_folder(self) -> None:
+        if self._is_new:  # its own name, once there is something in it
+            _flush_folder(self._folder.parent)
+            self._is_new = False
         _flush_folder(self._folder)
 
 

@@ -56,7 +56,7 @@ from lossless.log.leader_epochs import EpochEnd, LeaderEpochs
 from lossless.log.producers import CompletedTransaction, Duplicate, Producers, Refusal
 from lossless.log.rules import RULES, Rules
 from lossless.log.segment import LOG_SUFFIX, OFFSETS_MAX, Segment
-from lossless.log.store import Store, remove_all
+from lossless.log.store import Store
 
 RECALLED_BYTES = 8 << 20  # five of the largest batches that clients send unless told otherwise
 UNFLUSHED_BYTES_MAX = 192 << 20  # then a flush begins; a log that was killed reads about as much
@@ -111,6 +111,7 @@ class Log:
         self._compacted_to = 0
         self._unflushed_bytes = 0
         self._flushing_to: int | None = None
+        self._is_recovery_point_written = False
         self._passing_snapshots: list[str] = []  # of a flush: the next one replaces them
         with self._watched():
             self._open()
@@ -278,6 +279,8 @@ class Log:
         )
 
     def _roll(self, base_offset: int) -> None:
+        # First: without one, a second segment does not show that the first has lost its end.
+        self._write_recovery_point()
         self._checkpoints.write_snapshot(self.log_end_offset, self.producers)
         self._segments[-1].complete()
         self._segments.append(self._segment(base_offset))
@@ -478,9 +481,12 @@ class Log:
         self._segments[-1].complete()
         self._store.flush_later([name for one in segments for name in one.names], then)
         self._flushing_to, self._unflushed_bytes = end, 0
+        self._is_recovery_point_written = True
         self._passing_snapshots = [snapshot]
 
     def close(self) -> None:
+        if not self._store.names():  # never written
+            return
         self.flush()
         self._segments[-1].complete()
         self._checkpoints.write_snapshot(self.log_end_offset, self.producers)
@@ -488,13 +494,20 @@ class Log:
 
     def destroy(self) -> None:
         """The partition is gone, or no longer kept here."""
-        remove_all(self._store)
+        self._store.destroy()
 
     def _set_recovery_point(self, offset: int) -> None:
+        if offset != self._recovery_point or self._flushing_to is not None:
+            self._is_recovery_point_written = False
         self._recovery_point = offset
         self._flushing_to = None
         self._unflushed_bytes = 0
-        self._checkpoints.write_recovery_point(offset)
+        self._write_recovery_point()
+
+    def _write_recovery_point(self) -> None:
+        if not self._is_recovery_point_written:
+            self._checkpoints.write_recovery_point(self._recovery_point)
+            self._is_recovery_point_written = True
 
     def _move_start(self, offset: int) -> None:
         self._start = offset
@@ -518,6 +531,10 @@ class Log:
 
     def _open(self) -> None:
         checkpoints, names = self._checkpoints, self._store.names()
+        if not names:  # a new log is not written before it has records: there may be thousands
+            self._start = self._recovery_point = 0
+            self._epochs, self._segments = self._no_epochs(), [self._segment(0)]
+            return
         damage = checkpoints.damage()
         if damage is not None:
             raise DamagedLog(f"{self._store}: {damage}")
@@ -528,6 +545,7 @@ class Log:
         start, flushed = checkpoints.log_start(), checkpoints.recovery_point()
         self._start = start if start is not None else bases[0] if bases else 0
         self._recovery_point = flushed or 0
+        self._is_recovery_point_written = flushed is not None
         # Who does not know what was flushed cannot tell a gap of compaction from one of a crash.
         recovered = self._open_segments(
             bases, frozenset(names), is_clean=is_clean, may_gap=flushed is None

@@ -88,6 +88,7 @@ class MemoryStore:
 
     def destroy(self) -> None:
         self._check("the folder")
+        self._files = {}
 
     def _check(self, name: str) -> None:
         if self.has_failed:

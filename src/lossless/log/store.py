@@ -56,11 +56,5 @@ class Store(Protocol):
         """All files go where people may look at them. The store is empty afterwards."""
 
     def destroy(self) -> None:
-        """The folder itself, once it is empty. Nothing can be done with the store afterwards."""
-
-
-def remove_all(store: Store) -> None:
-    """Every file, and the folder."""
-    for name in store.names():
-        store.remove(name)
-    store.destroy()
+        """Removes every file and the folder. A crash leaves all of them under the store's name, or
+        none. The store cannot be used afterwards."""

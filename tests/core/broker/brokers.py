@@ -41,10 +41,15 @@ def create(host: Host, *assignment: tuple[int, ...], topic: str = "orders") -> N
 
 
 def produce(
-    host: Host, *data: bytes, to: int = 1, acks: int = ALL, timeout_ms: int = 60_000
+    host: Host,
+    *data: bytes,
+    to: int = 1,
+    acks: int = ALL,
+    timeout_ms: int = 60_000,
+    partition: TopicPartition = PARTITION,
 ) -> Any:
     """The answer, or a token for it."""
-    return host.ask(to, Produce(acks, timeout_ms, ((PARTITION, records(*data)),)))
+    return host.ask(to, Produce(acks, timeout_ms, ((partition, records(*data)),)))
 
 
 def error_of(answer: Any) -> Error:
