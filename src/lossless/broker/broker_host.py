@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from lossless.broker.apis import served_by_a_broker
+from lossless.broker.beside import LARGE_BYTES, read_beside
 from lossless.broker.connection import Connection
 from lossless.broker.fetching import Fetching
 from lossless.broker.host import Clock, Failure, Host, resolving
@@ -34,6 +35,7 @@ from lossless.core.settings.machines import topic_config
 from lossless.core.standing import Phase
 from lossless.log.store import Store
 from lossless.wire import frames
+from lossless.wire.bounds import BadMessage
 from lossless.wire.codec import Fields, make, read, request_class, response_class, write
 from lossless.wire.envelope import encode_principal
 from lossless.wire.fetch import Asked
@@ -266,13 +268,18 @@ class BrokerHost:
 
     def _forward(self, connection: Connection, header: Header, entity: Any, frame: bytes) -> None:
         """As it came: the controller reads it, and its answer goes back as it is."""
-        read(entity, frame, header.message_at)  # what is no message is refused here already
         slot = connection.slot()
+        if len(frame) > LARGE_BYTES:
+            connection.wait_for_answers()
+        else:
+            read(entity, frame, header.message_at)  # a malformed message is refused here already
 
         async def forward() -> None:
             try:
+                if len(frame) > LARGE_BYTES:
+                    await read_beside(entity, frame, header.message_at)
                 answer = await self._ask_active(frame, user_of(connection))
-            except Unanswerable:
+            except (Unanswerable, BadMessage):
                 connection.close()
             else:
                 slot.fill([len(answer).to_bytes(4, "big") + answer])

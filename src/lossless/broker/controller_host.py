@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lossless.broker.apis import forwarded_to, served_by_a_controller
+from lossless.broker.beside import beside, encoded, encoded_beside, read_beside
 from lossless.broker.connection import Connection
 from lossless.broker.host import Clock, Failure, Host
 from lossless.broker.links import Address
@@ -14,7 +15,7 @@ from lossless.broker.peers import Peers, names_of
 from lossless.broker.security.listeners import InterBroker
 from lossless.broker.security.login import opener
 from lossless.broker.security.nodes import CONTROLLER_LISTENER, node_gate
-from lossless.broker.server import Server, encoded, filling
+from lossless.broker.server import Server, filling
 from lossless.broker.unsent import Unsent
 from lossless.core.controller_node import ControllerConfig, ControllerNode
 from lossless.core.messages import Error
@@ -196,19 +197,23 @@ class ControllerHost:
             return {"error_code": Error.INVALID_REQUEST}
         entity = request_class(key, version)
         header = header_of(frame, is_flexible=entity.__flexible__)
-        message = read(entity, frame, header.message_at)
+        message = await read_beside(entity, frame, header.message_at)
         user = decode_principal(call.request.request_principal)
         inner = Call(message, version, header.client_id, call.client_host, call.listener, user)
         fields = await self._forwarded[key](inner)
-        if Error.NOT_CONTROLLER in _error_codes(fields):
+        if await beside(len(frame), _has_resigned, fields):
             # It has resigned meanwhile: the broker is to ask the next one, not to tell its client.
             return {"error_code": Error.NOT_CONTROLLER}
         # Without the length: the envelope has one.
         return {
-            "response_data": encoded(header, fields)[4:],
+            "response_data": (await encoded_beside(header, fields, len(frame)))[4:],
             "error_code": Error.NONE,
             "metadata_end_offset": self.machine.committed.end_offset,
         }
+
+
+def _has_resigned(fields: Fields) -> bool:
+    return Error.NOT_CONTROLLER in _error_codes(fields)
 
 
 def _error_codes(fields: Any) -> Iterator[Any]:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from lossless.broker.beside import encoded
 from lossless.broker.connection import Connection, Slot
 from lossless.broker.fetch_sessions import NO_SESSION, FetchSessions, Opened
 from lossless.broker.host import Clock, Host
 from lossless.broker.leaders import Leaders
-from lossless.broker.server import encoded
 from lossless.broker.unsent import Unsent
 from lossless.core.messages import CONSUMER, Error, FetchAnswer, Fetched, TopicPartition
 from lossless.core.metadata import Image

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from lossless.broker.beside import encoded
 from lossless.broker.connection import Connection, Slot
 from lossless.broker.host import Host, resolving
 from lossless.broker.leaders import Leaders
-from lossless.broker.server import encoded
 from lossless.core.messages import Produce, ProduceAnswer, Produced, TopicPartition
 from lossless.core.metadata import Image
 from lossless.log.batch import Data

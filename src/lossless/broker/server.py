@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from lossless.broker.beside import LARGE_BYTES, encoded, encoded_beside, read_beside
 from lossless.broker.connection import Connection, Slot
 from lossless.broker.throttling import Throttling
 from lossless.broker.unsent import Unsent
@@ -33,7 +34,6 @@ from lossless.wire.frames import (
     CORRELATION_AT,
     BadFrame,
     Header,
-    has_tagged_answer,
     header_of,
     peek,
     response,
@@ -239,9 +239,27 @@ class Server:
             return
         if api.key not in self._serve:
             raise BadFrame(f"{api.name} is not served here")
+        slot = connection.slot()
+        if len(frame) > LARGE_BYTES:
+            connection.wait_for_answers()
+            self.spawn(self._answer_large(begun, header, frame, slot))
+            return
         message = read(begun.entity, frame, header.message_at)
         call = Call(message, header.version, header.client_id, connection.peer_host, self.name)
-        self.spawn(self._answer(api, header, call, connection.slot()))
+        self.spawn(self._answer(api, header, call, slot, len(frame)))
+
+    async def _answer_large(
+        self, begun: Beginning, header: Header, frame: bytes, slot: Slot
+    ) -> None:
+        connection = slot.connection
+        try:
+            message = await read_beside(begun.entity, frame, header.message_at)
+        except BadMessage as error:
+            _logger.info("a request from %s is refused: %s", connection.peer_host, error)
+            connection.close()
+            return
+        call = Call(message, header.version, header.client_id, connection.peer_host, self.name)
+        await self._answer(begun.api, header, call, slot, len(frame))
 
     def _beginning(self, connection: Connection, frame: bytes) -> Beginning | None:
         """None if there is nothing to serve."""
@@ -278,10 +296,12 @@ class Server:
         message = write(make(response_class(API_VERSIONS, 0), fields))
         connection.slot().fill([response(correlation_id, message, tagged=False)])
 
-    async def _answer(self, api: Api, header: Header, call: Call, slot: Slot) -> None:
+    async def _answer(
+        self, api: Api, header: Header, call: Call, slot: Slot, request_bytes: int
+    ) -> None:
         try:
             fields = await self._serve[api.key](call)
-            slot.fill([encoded(header, fields)])
+            slot.fill([await encoded_beside(header, fields, request_bytes)])
         except Unanswerable as error:
             _logger.warning("%s from %s: %s", api.name, call.client_host, error)
             slot.connection.close()
@@ -316,14 +336,6 @@ def raise_descriptor_limit() -> None:
 
 class Unanswerable(Exception):
     """The one who would know cannot be reached: the client has to ask again."""
-
-
-def encoded(header: Header, fields: Fields) -> bytes:
-    """An answer's frame."""
-    key, version = header.key, header.version
-    message = write(make(response_class(key, version), fields))
-    tagged = has_tagged_answer(key, version)
-    return response(header.correlation_id, message, tagged=tagged)
 
 
 def filling(slot: Slot, header: Header, told: Callable[[Any], Fields]) -> Callable[[Any], None]:

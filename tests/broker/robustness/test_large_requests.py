@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import threading
 from typing import Any
 
-from victim import TOPIC, Victim, framed
+import pytest
+from victim import TOPIC, Client, Victim, framed
 
+from lossless.broker import beside
 from lossless.broker.host import ASKED_AT_ONCE_MAX, Clock, Host
 from lossless.broker.loop import new_event_loop
 from lossless.broker.producing import PART_BATCHES
 from lossless.core.machine import NOTHING, Effects, Reply, Token
+from lossless.engines import cluster
 from lossless.log.batch import Record, build
+from lossless.wire.versions import API_VERSIONS, APIS
 
 PRODUCE, FIND_COORDINATOR, ALTER_CONFIGS, INCREMENTAL = 0, 10, 33, 44
 INVALID_RECORD, UNKNOWN_TOPIC = 87, 3
@@ -118,3 +124,55 @@ def test_what_one_request_asks_a_machine_is_asked_in_several_turns() -> None:
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         assert runner.run(run()) == [*range(2 * ASKED_AT_ONCE_MAX + 2)]
     assert machine.turns == [ASKED_AT_ONCE_MAX, ASKED_AT_ONCE_MAX, 2]
+
+
+DELETE_GROUPS, ELECT_LEADERS = 42, 43
+MANY = 2000
+LARGE = {
+    "served by the broker": (DELETE_GROUPS, {"groups_names": [f"g{n}" for n in range(MANY)]}),
+    "forwarded to the controller": (
+        ELECT_LEADERS,
+        {"topic_partitions": [{"topic": f"t{n}", "partitions": [0]} for n in range(MANY)]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("key", "fields"), LARGE.values(), ids=LARGE)
+def test_a_large_message_is_read_and_written_beside_the_event_loop(
+    key: int, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[str, set[str]] = {"read": set(), "encoded": set()}
+    for name, noted in threads.items():
+        real = getattr(beside, name)
+
+        def note(*arguments: Any, real: Any = real, noted: set[str] = noted) -> Any:
+            done = real(*arguments)
+            if any(isinstance(one, bytes) and len(one) > 8192 for one in (*arguments, done)):
+                noted.add(threading.current_thread().name)
+            return done
+
+        monkeypatch.setattr(beside, name, note)
+    with cluster(kafka="embedded", brokers=1) as started:
+        port = int(started.bootstrap_servers.rsplit(":", 1)[1])
+        with Client(port) as client:
+            later = framed(API_VERSIONS, 0, {})
+            client.send(framed(key, APIS[key].highest, fields) + later)
+            answer = client.answer(key, APIS[key].highest)
+            assert client.answer(API_VERSIONS, 0).error_code.value == 0  # in order
+            (many,) = (
+                found
+                for field in dataclasses.fields(answer)
+                if isinstance(found := getattr(answer, field.name), tuple)
+            )
+            assert len(many) == MANY
+    assert threads == {"read": {"messages_0"}, "encoded": {"messages_0"}}
+
+
+@pytest.mark.parametrize("key", [DELETE_GROUPS, ELECT_LEADERS])
+def test_a_large_message_that_is_malformed_closes_its_connection(victim: Victim, key: int) -> None:
+    header = framed(key, APIS[key].highest, {})[4:22]
+    frame = header + b"\xff" * 20_000
+    with victim.client() as client:
+        client.send(len(frame).to_bytes(4, "big") + frame)
+        assert client.frame() is None
+    victim.assert_unharmed()

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from lossless.broker.beside import encoded
 from lossless.broker.connection import Buffers, Connection
 from lossless.broker.security.api_rules import RULES
 from lossless.broker.security.listeners import Access
 from lossless.broker.security.rules import Asking, Verdict
-from lossless.broker.server import encoded
 from lossless.core.security.acls import Operation, ResourceType
 from lossless.wire.codec import make, read, response_class, write
 from lossless.wire.context import Broker

@@ -17,12 +17,12 @@ import asyncio
 import logging
 from typing import Any
 
+from lossless.broker.beside import encoded
 from lossless.broker.connection import Connection
 from lossless.broker.security.authorizer import Authorizer
 from lossless.broker.security.listeners import ListenerSecurity
 from lossless.broker.security.sasl import Credentials, Exchange, LoginRefused, exchange
 from lossless.broker.security.tls import distinguished_name
-from lossless.broker.server import encoded
 from lossless.core.security.acls import ANONYMOUS
 from lossless.wire import sasl_authenticate, sasl_handshake
 from lossless.wire.codec import Fields, read
