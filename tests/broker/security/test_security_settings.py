@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -176,11 +178,16 @@ class Recording(dict[str, str]):
 
 
 def test_settings_of_listeners_are_honoured_if_they_are_read(
-    app_store: Path, authority: Authority
+    app_store: Path, authority: Authority, tmp_path: Path
 ) -> None:
+    modulus = base64.urlsafe_b64encode(b"\xff" * 256).decode().rstrip("=")
+    key_set = {"keys": [{"kty": "RSA", "n": modulus, "e": "AQAB"}]}
+    (tmp_path / "keys.json").write_text(json.dumps(key_set))
     properties = Recording(
         {
             **INSIDE,
+            "sasl.enabled.mechanisms": f"{INSIDE['sasl.enabled.mechanisms']},OAUTHBEARER",
+            "sasl.oauthbearer.jwks.endpoint.url": (tmp_path / "keys.json").as_uri(),
             "listener.security.protocol.map": "INSIDE:SASL_SSL",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(app_store),

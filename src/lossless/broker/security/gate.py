@@ -102,7 +102,10 @@ class Gate:
             return
         connection.slot().fill([encoded(header, fields)])
         session.exchange = exchange(
-            message.mechanism, self._listener.plain_users, self._credentials
+            message.mechanism,
+            self._listener.plain_users,
+            self._credentials,
+            self._listener.user_of_token,
         )
 
     def _on_token(

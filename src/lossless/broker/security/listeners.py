@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lossless.broker.security import tls
+from lossless.broker.security.tokens import UserOf, user_of_token, user_of_unsecured
 from lossless.core.security.scram import MECHANISMS as SCRAM
 from lossless.core.settings.kinds import InvalidSetting
 
@@ -56,6 +57,7 @@ class ListenerSecurity:
     protocol: SecurityProtocol
     mechanisms: tuple[str, ...] = ()
     plain_users: Mapping[str, str] = field(repr=False)  # with their passwords
+    user_of_token: UserOf = user_of_unsecured
     tls: ssl.SSLContext | None = None
     receive_bytes_max: int = _RECEIVE_BYTES_MAX  # before somebody has logged in
     refusal_delay_ms: int = _REFUSAL_DELAY_MS
@@ -195,6 +197,9 @@ def _listener(
         protocol=protocol,
         mechanisms=mechanisms,
         plain_users=plain_users,
+        user_of_token=(
+            user_of_token(settings.get) if OAUTHBEARER in mechanisms else user_of_unsecured
+        ),
         tls=tls.server_context(settings.get) if protocol.has_tls else None,
         receive_bytes_max=int(receive or _RECEIVE_BYTES_MAX),
         refusal_delay_ms=int(delay or _REFUSAL_DELAY_MS),

@@ -9,6 +9,7 @@ from pathlib import Path
 from lossless.broker.meta import write_meta
 from lossless.broker.security.listeners import ENABLED, OAUTHBEARER
 from lossless.broker.security.nodes import NODE_MECHANISM, NODE_USER, node_settings
+from lossless.broker.security.tokens import ENDPOINT
 from lossless.core.settings.broker_settings import BrokerSettings
 from lossless.core.settings.deviations import with_deviations
 from lossless.core.settings.kinds import InvalidSetting
@@ -30,7 +31,10 @@ def warnings(config: Mapping[str, str]) -> list[str]:
         found = BrokerSettings.from_properties(config)[1]
     except InvalidSetting:  # the node refuses it, and says why
         return []
-    if any(name.endswith(ENABLED) and OAUTHBEARER in text for name, text in config.items()):
+    takes_tokens = any(
+        name.endswith(ENABLED) and OAUTHBEARER in text for name, text in config.items()
+    )
+    if takes_tokens and not any(name.endswith(ENDPOINT) for name in config):
         found.append(
             f"{ENABLED}: {OAUTHBEARER} takes unsecured tokens, so that everybody can be anybody"
         )

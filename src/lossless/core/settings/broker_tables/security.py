@@ -111,25 +111,25 @@ sasl.oauthbearer.token.endpoint.url: string
     Where tokens are issued.
 sasl.oauthbearer.scope: string
     The access that a token asks for.
-sasl.oauthbearer.scope.claim.name: string = scope
+sasl.oauthbearer.scope.claim.name: string = scope (honoured)
     The claim that holds the scope.
-sasl.oauthbearer.sub.claim.name: string = sub
+sasl.oauthbearer.sub.claim.name: string = sub (honoured)
     The claim that holds the subject.
 sasl.oauthbearer.client.credentials.client.id: string
     The name under which tokens are asked for.
 sasl.oauthbearer.client.credentials.client.secret: password
     The secret with which tokens are asked for.
-sasl.oauthbearer.clock.skew.seconds: int = 30
+sasl.oauthbearer.clock.skew.seconds: int = 30 (honoured)
     How far the clocks of provider and broker may differ.
-sasl.oauthbearer.expected.audience: list
+sasl.oauthbearer.expected.audience: list (honoured)
     Audiences that a token must be made for.
-sasl.oauthbearer.expected.issuer: string
+sasl.oauthbearer.expected.issuer: string (honoured)
     Who must have issued a token.
-sasl.oauthbearer.jwks.endpoint.url: string
+sasl.oauthbearer.jwks.endpoint.url: string (honoured)
     Where the provider's keys are found.
-sasl.oauthbearer.jwks.endpoint.refresh.ms: long = 3600000
+sasl.oauthbearer.jwks.endpoint.refresh.ms: long = 3600000 (honoured)
     How often the provider's keys are fetched.
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms: long = 100
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms: long = 100 (honoured)
     The first pause before the provider's keys are asked for again.
 sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms: long = 10000
     The longest pause before the provider's keys are asked for again.
