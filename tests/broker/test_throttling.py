@@ -121,6 +121,17 @@ def test_a_connection_beyond_the_limit_of_its_address_is_closed_and_nothing_is_c
     assert not [topic.name for topic in topics if topic.name.startswith("beyond")]
 
 
+@pytest.mark.parametrize("version", [9, 12])
+def test_a_client_with_the_name_of_a_node_has_limits(address: str, version: int) -> None:
+    limit(address, "broker-2", producer_byte_rate=1_000.0, consumer_byte_rate=1_000.0)
+    with OneConnection(address, "broker-2") as client:
+        produced = client.ask(PRODUCE, 9, **produce(21_000, acks=-1))
+        assert milliseconds(produced.throttle_time) > 0
+    with OneConnection(address, "broker-2") as client:
+        client.ask(FETCH, version, **fetch(0, -1))
+        assert milliseconds(client.ask(FETCH, version, **fetch(0, -1)).throttle_time) > 0
+
+
 def test_limits_of_clients_do_not_concern_replication(address: str) -> None:
     limit(address, None, consumer_byte_rate=1.0, producer_byte_rate=1e9, request_percentage=1e-6)
     limit(address, "writer", consumer_byte_rate=1e9, request_percentage=1e9)

@@ -58,6 +58,13 @@ def test_a_producer_that_is_not_known_may_begin_anywhere() -> None:
     assert Producers().check(sent(41)) is None
 
 
+def test_an_epoch_below_none_is_refused_also_of_a_producer_that_is_not_known() -> None:
+    """As Kafka does: -1 means that there is no epoch, and nothing is before it."""
+    assert Producers().check(sent(0, epoch=-1)) is None
+    assert Producers().check(sent(0, epoch=-2)) is Refusal.INVALID_PRODUCER_EPOCH
+    assert Producers().check(sent(0, epoch=-5)) is Refusal.INVALID_PRODUCER_EPOCH
+
+
 def test_the_sequence_goes_on_without_a_gap() -> None:
     producers = after(sent(0, count=3))
     assert producers.check(sent(3)) is None

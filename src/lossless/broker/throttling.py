@@ -24,6 +24,7 @@ from typing import Any
 from lossless.broker.connection import Amend, Buffers, Connection
 from lossless.broker.host import Clock
 from lossless.broker.peers import names_of
+from lossless.core.messages import CONSUMER
 from lossless.core.metadata import Image
 from lossless.core.quotas.limits import (
     CONNECTIONS,
@@ -36,6 +37,7 @@ from lossless.core.quotas.limits import (
 )
 from lossless.core.quotas.metering import Use, fetch_bytes_max
 from lossless.core.security.acls import ANONYMOUS
+from lossless.wire import fetch
 from lossless.wire.codec import make, milliseconds, read, response_class, write
 from lossless.wire.encoding import INT32
 from lossless.wire.frames import LENGTH, Header, has_tagged_answer, response
@@ -72,7 +74,8 @@ class Throttling:
     def begin(self, connection: Connection, header: Header, frame: bytes) -> Measured | None:
         """Measures a request from now on. None: its sender has no limits."""
         image = self._image()
-        if header.client_id in names_of({*image.brokers, *self._voters}):
+        nodes = names_of({*image.brokers, *self._voters})
+        if header.client_id in nodes and not _is_of_a_client(header, frame):
             return None
         user = user_of(connection)
         limits = {
@@ -98,6 +101,14 @@ class Throttling:
         if key == FETCH and CONSUMED in limits and not wait_ms:
             return self._use.fetched(CONSUMED, limits[CONSUMED], answer_bytes, now_ms)
         return wait_ms
+
+
+def _is_of_a_client(header: Header, frame: bytes) -> bool:
+    """Whether only clients send such a request, whatever they call themselves: nodes produce
+    nothing, and fetch as followers."""
+    if header.key == FETCH:
+        return fetch.read(frame, header.message_at, header.version, {}).replica == CONSUMER
+    return header.key == PRODUCE
 
 
 def user_of(connection: Connection) -> str:

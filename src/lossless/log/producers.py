@@ -133,10 +133,10 @@ class Producers:
     def check(self, batch: Batch) -> Duplicate | Refusal | None:
         """Whether a batch of an idempotent producer may be appended: None means yes."""
         known = self._by_id.get(batch.producer_id)
+        if batch.producer_epoch < (NO_PRODUCER_EPOCH if known is None else known.epoch):
+            return Refusal.INVALID_PRODUCER_EPOCH
         if known is None:
             return None
-        if batch.producer_epoch < known.epoch:
-            return Refusal.INVALID_PRODUCER_EPOCH
         if known.transaction_first_offset is not None and not batch.is_transactional:
             return Refusal.INVALID_TXN_STATE
         if batch.producer_epoch > known.epoch:

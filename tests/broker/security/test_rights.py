@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from rights import NAME, Asker, requests
+from rights import CLOSED, NAME, Asked, Asker, filled, requests
 from secured import USERS, admin_of, login, received, sent
 
 from lossless.engines.interface import ClusterSpec
@@ -32,6 +32,8 @@ from lossless.engines.local.in_process import InProcessCluster
 from lossless.engines.local.planned import PlannedCluster
 from lossless.engines.local.start import start_cluster
 from lossless.engines.waiting import wait_until
+from lossless.wire.codec import request_class
+from lossless.wire.versions import APIS, BROKER
 from topics import create_new
 
 TABLE = Path(__file__).with_name("rights.txt")
@@ -153,6 +155,27 @@ def prepared(admin: AdminClient, servers: str) -> uuid.UUID:
     parts = (found.get_most_significant_bits(), found.get_least_significant_bits())
     high, low = (part & ((1 << 64) - 1) for part in parts)
     return uuid.UUID(int=high << 64 | low)
+
+
+OF_NODES = [api for api in APIS.values() if not api.listeners & BROKER]
+
+
+@pytest.mark.parametrize("engine", ["embedded", pytest.param("apache", marks=pytest.mark.full)])
+def test_clients_cannot_send_what_only_nodes_send_to_controllers(
+    engine: str, tmp_path: Path
+) -> None:
+    """AlterPartition, Envelope, BrokerRegistration, votes …: the brokers' listener has none."""
+    assert {"alter_partition", "envelope", "broker_registration", "vote"} <= {
+        api.name for api in OF_NODES
+    }
+    with running(engine, tmp_path) as cluster:
+        for user in ("alice", "admin"):
+            asker = Asker(cluster.bootstrap_servers, user, USERS[user])
+            for api in OF_NODES:
+                message = filled(request_class(api.key, api.highest), uuid.uuid4())
+                asked = Asked(api.name, api.key, api.highest, message)
+                assert asker.outcome(asked) == CLOSED, api.name
+            asker.close()
 
 
 @pytest.mark.parametrize("engine", ["embedded", pytest.param("apache", marks=pytest.mark.full)])
