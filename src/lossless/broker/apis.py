@@ -58,6 +58,7 @@ from lossless.wire import (
     sync_group,
     txn_offset_commit,
     unregister_broker,
+    update_features,
     write_txn_markers,
 )
 from lossless.wire.codec import Fields
@@ -141,6 +142,7 @@ _FORWARDED: tuple[ControllerApi, ...] = (
     elect_leaders,
     list_partition_reassignments,
     unregister_broker,
+    update_features,
 )
 
 

@@ -180,6 +180,7 @@ RULES: Mapping[int, Rule] = {
     50: on_cluster(DESCRIBE, with_message),
     51: _altered_users,
     55: on_cluster(DESCRIBE),
+    57: on_cluster(ALTER, with_message),
     60: everybody,
     61: each(
         "topics",
