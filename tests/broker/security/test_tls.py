@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 from pathlib import Path
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaConnectionError
 from certificates import Authority
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import (
@@ -165,6 +168,29 @@ def test_a_certificate_says_who_its_holder_is(
     result(admin.create_acls([binding]))
     assert wait_until(lambda: len(list(encrypted.image.acls)) == 1, timeout_s=PATIENCE_S)
     assert sent(settings, "by-certificate", "second") == [None]
+
+
+def test_aiokafka_shows_a_certificate_and_is_refused_without_one(
+    encrypted: LoneNode, authority: Authority, app_store: Path
+) -> None:
+    async def brokers(store: Path | None) -> int:
+        context = ssl.create_default_context(cafile=str(authority.certificate))
+        if store is not None:
+            context.load_cert_chain(store)
+        admin = AIOKafkaAdminClient(
+            bootstrap_servers=encrypted.addresses["SSL"],
+            security_protocol="SSL",
+            ssl_context=context,
+        )
+        try:
+            await admin.start()
+            return len((await admin.describe_cluster())["brokers"])
+        finally:
+            await admin.close()
+
+    assert asyncio.run(brokers(app_store)) == 1
+    with pytest.raises(KafkaConnectionError):
+        asyncio.run(brokers(None))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
