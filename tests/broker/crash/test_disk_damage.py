@@ -73,7 +73,6 @@ def _is_of_node(name: str) -> bool:
         "*.snapshot",
         "leader-epoch-checkpoint",
         "recovery-point",
-        "log-start-offset",
         "replication-offset-checkpoint",
     ],
 )
