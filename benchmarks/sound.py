@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn, TypedDict
 
 from benchmarks.measure import console
-from lossless.simulator.exercise import Exercised, without_opportunity
+from lossless.simulator.exercise import Exercised, promised, without_opportunity
 from lossless.simulator.exploring import Exploration, explore
 from lossless.simulator.options import changed, pairs_of
 from lossless.simulator.run import Result
@@ -24,16 +24,6 @@ from lossless.verifier.verdict import Verdict
 
 RECORD = Path("build/sound.json")
 SEEDS_AT_A_TIME = 100
-LOOKED_FOR = (
-    "lost",
-    "unseen",
-    "unprocessed",
-    "duplicate",
-    "inconsistent offset",
-    "precommitted read",
-    "reordered",
-    "stuck",
-)
 # What is changed of what `lossless init` recommends, and what of its faults.
 SOUND = {
     "as recommended": "",
@@ -85,14 +75,9 @@ def sound_settings(name: str) -> Settings:
     return changed(RECOMMENDED, pairs_of(SOUND[name], name), name)
 
 
-def looked_for(settings: Settings) -> tuple[str, ...]:
-    of_transactions = ("aborted read", "torn transaction") if settings.is_transactional else ()
-    return LOOKED_FOR + of_transactions
-
-
 def run(name: str, first: int, seeds: int) -> Exploration:
     settings = sound_settings(name)
-    return explore(settings, range(first, first + seeds), looked_for(settings))
+    return explore(settings, range(first, first + seeds), promised(settings))
 
 
 def main() -> None:
@@ -123,7 +108,7 @@ def main() -> None:
             f"{total.elections.total()} elections"
         )
         settings = sound_settings(name)
-        for kind, why in without_opportunity(looked_for(settings), settings, total).items():
+        for kind, why in without_opportunity(promised(settings), settings, total).items():
             console.print(f"{name}: UNKNOWN, {kind} had no opportunity, because {why}")
             sys.exit(Verdict.UNKNOWN.exit_code)
     console.print(
@@ -134,7 +119,7 @@ def main() -> None:
 
 def _end(name: str, found: Result) -> NoReturn:
     changes = " ".join(f"--set {change}" for change in SOUND[name].split())
-    kinds = ",".join(looked_for(sound_settings(name)))
+    kinds = ",".join(promised(sound_settings(name)))
     console.print(f"{name}: INVALID, {', '.join(found.kinds)} in seed {found.seed}")
     console.print(f"lossless prove {changes} --look-for '{kinds}' --seed {found.seed}")
     sys.exit(Verdict.INVALID.exit_code)

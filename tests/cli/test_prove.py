@@ -59,6 +59,7 @@ def test_the_recommended_settings_hold_under_the_recommended_faults() -> None:
         (("--faults", "none"), "reordered, stuck had no opportunity, because no fault took effect"),
         (("--look-for", "aborted read"), "because no transaction was aborted"),
         (("--look-for", "OneOwner"), "because no group shared out its partitions"),
+        (("--faults", "consumer-crash", "--look-for", "lost"), "no fault reached the brokers"),
     ],
 )
 def test_a_run_without_opportunity_to_fail_is_unknown_and_exits_with_3(
@@ -236,7 +237,7 @@ def test_an_internal_error_exits_with_70_and_prints_the_command_that_reproduces_
 def test_a_consumer_that_reads_from_followers_fetches_only_from_brokers_with_a_replica() -> None:
     """With four brokers and two replicas, a broker may have no replica of the partition."""
     arguments = ("--brokers", "4", "--rf", "2", "--set", "from-follower=true")
-    result = _run("prove", *arguments, "--faults", "client-disconnect", "--seeds", "5")
+    result = _run("prove", *arguments, "--faults", "late-messages", "--seeds", "5")
     assert "UNREFUTED" in result.stdout
     assert result.exit_code == 0
 

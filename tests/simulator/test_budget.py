@@ -61,6 +61,25 @@ def test_a_broker_that_has_a_fault_may_get_another_one() -> None:
     assert not struck(budget, run.world, Action("crash", 2), 120)
 
 
+def test_two_brokers_struck_in_the_same_millisecond_are_two_at_a_time() -> None:
+    run = running(settings_of("faults=power-loss"))
+    world, budget = run.world, Budget(run.world, run.settings)
+    assert struck(budget, world, Action("lose power", 1), 100)
+    assert not struck(budget, world, Action("lose power", 2), 100)
+    assert dict(budget.most) == {FaultKind.POWER_LOSS: 1}
+
+
+def test_faults_of_the_same_millisecond_are_all_counted() -> None:
+    settings = settings_of("faults=broker-crash=2")
+    run = Run(settings, 1)
+    run.prepare()
+    at_ms = run.world.now_ms + 50
+    faults = (Timed(at_ms, Action("crash", 1)), Timed(at_ms, Action("crash", 2)))
+    result = Run(settings, 1, Plan(Kind.WALK, faults, end_ms=at_ms + 500)).run()
+    assert result.exercised.faults == {"broker-crash": 2}
+    assert dict(result.at_a_time) == {FaultKind.BROKER_CRASH: 2}
+
+
 def test_two_at_a_time_are_two() -> None:
     run = running(settings_of("faults=broker-crash=2"))
     world, budget = run.world, Budget(run.world, run.settings)

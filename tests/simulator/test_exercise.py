@@ -8,9 +8,16 @@ import pytest
 
 from lossless.core.messages import NO_LEADER
 from lossless.core.metadata import PartitionState
-from lossless.simulator.exercise import Election, Exercised, election, without_opportunity
+from lossless.simulator.exercise import (
+    Election,
+    Exercised,
+    election,
+    promised,
+    without_opportunity,
+)
 from lossless.simulator.exhausting import scope_of, search
 from lossless.simulator.exploring import explore, explore_one
+from lossless.simulator.invariants import INVARIANTS
 from lossless.simulator.options import FOUND, changed, pairs_of
 from lossless.simulator.run import Run
 from lossless.simulator.settings import RECOMMENDED, Settings
@@ -23,9 +30,14 @@ ALL_DONE = Exercised(
     stored=1,
     read=1,
     processed=1,
+    kept=1,
+    in_order=1,
+    units=1,
+    takeovers=1,
+    examined=Counter(INVARIANTS),
     commits=1,
     late_messages=1,
-    faults=Counter({"broker-crash": 1}),
+    faults=Counter({"broker-crash": 1, "producer-crash": 1}),
     elections=Counter({"clean": 1}),
     rebalances=1,
     transactions_committed=1,
@@ -109,6 +121,135 @@ def test_what_could_not_have_gone_wrong_is_unknown(
     assert (exploration.verdict, exploration.missing) == (Verdict.UNKNOWN, missing)
     one = explore_one(settings_of(settings), 1, looked_for)
     assert (one.verdict, one.missing) == (Verdict.UNKNOWN, missing)
+
+
+OF_TRANSACTIONS = "transactions=true isolation=read_committed"
+ONE_MEMBER = "groups=1 consumers=1 faults=client-disconnect"
+
+
+@pytest.mark.parametrize(
+    ("settings", "kinds", "why"),
+    [
+        ("faults=consumer-crash", "lost,inconsistent offset", "no fault reached the brokers"),
+        ("faults=consumer-crash", "duplicate,reordered", "no fault reached a producer's requests"),
+        (
+            f"{OF_TRANSACTIONS} abort-every=1 faults=broker-crash",
+            "lost,unseen",
+            "no acknowledged record was committed",
+        ),
+        (
+            f"{OF_TRANSACTIONS} abort-every=1 faults=broker-crash",
+            "torn transaction",
+            "no transaction or unit had several records",
+        ),
+        (
+            f"{OF_TRANSACTIONS} unit=1 faults=broker-crash",
+            "torn transaction",
+            "no transaction or unit had several records",
+        ),
+        (
+            "commit=before faults=broker-crash",
+            "unprocessed",
+            "no consumer took over what another had read",
+        ),
+        (
+            "records=1 consumers=0 faults=broker-crash",
+            "reordered",
+            "no producer or consumer had two records in a row",
+        ),
+        (
+            f"{OF_TRANSACTIONS} transaction-version=1 faults=broker-crash",
+            "OneOutcome",
+            "no transaction of version 2 got a second marker",
+        ),
+        (
+            "faults=broker-crash",
+            "ProducerFenced",
+            "no producer's epoch was raised in a partition",
+        ),
+        (
+            f"{OF_TRANSACTIONS} faults=client-disconnect",
+            "CoordinatorFenced",
+            "no partition got markers of two coordinators",
+        ),
+        (
+            "brokers=1 rf=1 min-isr=1 faults=broker-crash",
+            "OneLeaderPerEpoch",
+            "no leader was elected among several replicas",
+        ),
+        ("brokers=1 rf=1 min-isr=1 faults=broker-crash", "StrongIsr", "no follower was in sync"),
+        (
+            "brokers=1 rf=1 min-isr=1 faults=broker-crash",
+            "SameEpoch",
+            "no elected leader committed what a follower had fetched",
+        ),
+        (
+            "brokers=1 rf=1 min-isr=1 faults=broker-crash",
+            "ActiveIsr",
+            "no broker with a replica was fenced or stopping beside another one",
+        ),
+        (
+            "faults=client-disconnect",
+            "ActiveLeader",
+            "no broker with a replica was fenced or stopping",
+        ),
+        ("faults=client-disconnect", "CompareAndSet", "no leader changed an in-sync set"),
+        (
+            "faults=client-disconnect",
+            "SameProcess",
+            "no leader changed an in-sync set after one of its members had restarted",
+        ),
+        ("faults=client-disconnect", "RecoverableLog", "no broker died"),
+        ("faults=client-disconnect", "MetadataStays", "no fault reached the controllers"),
+        (
+            "controllers=1 faults=late-messages",
+            "MetadataStays",
+            "no two controllers, or two lives of one, were compared",
+        ),
+        (ONE_MEMBER, "OneOwner", "no group had two members at a time"),
+        (
+            ONE_MEMBER,
+            "OwnerCommits",
+            "no offset was committed in a group that had several members",
+        ),
+        (
+            ONE_MEMBER,
+            "OffsetsStay",
+            "no group looked up an offset after it had been acknowledged",
+        ),
+    ],
+)
+def test_a_kind_that_these_settings_and_faults_cannot_bring_about_is_unknown(
+    settings: str, kinds: str, why: str
+) -> None:
+    looked_for = kinds.split(",")
+    exploration = explore(settings_of(settings), range(1, 11), looked_for)
+    assert exploration.missing == dict.fromkeys(looked_for, why)
+    assert exploration.verdict is Verdict.UNKNOWN
+
+
+def test_every_kind_has_an_opportunity_in_some_schedules() -> None:
+    """The counts that opportunities are taken from are not zero for ever."""
+    settings = settings_of(
+        "client=java groups=1 partitions=2 faults=leader-crash,broker-crash,consumer-crash,"
+        f"controller-crash,producer-crash,late-messages {OF_TRANSACTIONS}"
+    )
+    exploration = explore(settings, range(1, 101), FOUND)
+    assert (exploration.verdict, exploration.missing) == (Verdict.UNREFUTED, {})
+
+
+def test_only_settings_in_which_a_consumer_is_replaced_promise_unprocessed_by_default() -> None:
+    assert "unprocessed" in promised(RECOMMENDED)
+    assert "unprocessed" in promised(settings_of("groups=1 faults=broker-crash"))
+    assert "unprocessed" not in promised(settings_of("faults=broker-crash"))
+    assert "torn transaction" in promised(settings_of("transactions=true"))
+
+
+def test_a_rebalance_is_counted_once_though_a_new_coordinator_reads_it_again() -> None:
+    settings = settings_of("groups=1 partitions=2 faults=leader-crash=3,broker-crash=2")
+    (result,) = (Run(settings, seed).run() for seed in (3,))
+    assert result.exercised.elections.total() > 0
+    assert result.exercised.rebalances == 1
 
 
 def test_a_scope_in_which_nothing_happens_is_not_valid() -> None:

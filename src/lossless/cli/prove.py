@@ -17,6 +17,7 @@ from lossless.cli import options
 from lossless.cli.console import stderr, stdout
 from lossless.contract.faults import FaultKind
 from lossless.errors import EXIT_KEPT, BadInput
+from lossless.simulator.exercise import promised
 from lossless.simulator.options import FAULT_NAMES, OPTIONS, changed, kinds_of, pairs_of
 from lossless.simulator.settings import LATE_MS_MAX, RECOMMENDED_FAULTS
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from lossless.simulator.run import Result
     from lossless.simulator.settings import Settings
 
-PROMISED = "lost,unseen,unprocessed,duplicate,inconsistent offset,precommitted read,reordered,stuck"
-PROMISED_OF_TRANSACTIONS = "aborted read,torn transaction"
 _SHOWN = {
     "brokers": "Number of brokers.",
     "rf": "Replication factor.",
@@ -82,8 +81,8 @@ def _setting_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.option(
     "--look-for",
     metavar="KIND,...",
-    help=f"Failures to search for. Default: {PROMISED.replace(',', ', ')}; with transactions also "
-    f"{PROMISED_OF_TRANSACTIONS.replace(',', ', ')}.",
+    help="Anomalies to search for, by their names in docs/proving.md [default: all that these "
+    "settings promise to prevent].",
 )
 @click.option(
     "--seeds",
@@ -148,11 +147,7 @@ def command(
     pairs += [("faults", faults)] if faults is not None else []
     pairs += pairs_of(" ".join(more), "--set")
     settings = _settings(pairs)
-    if look_for is None:
-        look_for = PROMISED
-        if settings.is_transactional:
-            look_for += f",{PROMISED_OF_TRANSACTIONS}"
-    wanted = kinds_of(look_for, "--look-for")
+    wanted = promised(settings) if look_for is None else kinds_of(look_for, "--look-for")
     given_source = click.get_current_context().get_parameter_source("seeds")
     if seed is not None and given_source is click.core.ParameterSource.COMMANDLINE:
         raise BadInput("--seed and --seeds exclude each other", hint="give one of them")

@@ -27,7 +27,8 @@ from lossless.simulator.settings import (
 )
 from lossless.simulator.world import FIRST_CONTROLLER, World
 
-Instance = tuple[FaultKind, int]  # a fault, and when it struck: several actions may be one fault
+# A fault, its victim (0: all brokers), and when it struck: several actions may be one fault.
+Instance = tuple[FaultKind, int, int]
 
 
 class Budget:
@@ -35,7 +36,7 @@ class Budget:
         self._world = world
         self._allowed = dict(settings.faults)
         self._together = max((self._allowed.get(kind, 0) for kind in BROKER_FAULTS), default=0)
-        self._active: dict[Instance, int] = {}  # the process that it struck; 0: all brokers
+        self._active: set[Instance] = set()
         self._refused: set[Instance] = set()
         self.most: Counter[FaultKind] = Counter()  # of each kind, at a time
         self.most_dead = 0  # brokers that died at a time, at least one of them with a loss
@@ -43,19 +44,22 @@ class Budget:
     def allows(self, action: Action, at_ms: int) -> bool:
         """Also when nobody drew the fault: what a script does is always done."""
         kind = kind_of(action)
-        if kind is None or kind not in self._allowed or (kind, at_ms) in self._active:
+        if kind is None or kind not in self._allowed:
             return True
-        if (kind, at_ms) in self._refused:
+        instance = (kind, victim_of(self._world, action), at_ms)
+        if instance in self._active:
+            return True
+        if instance in self._refused:
             return False
         self._forget_what_is_over()
-        active = Counter(kind for kind, _ in self._active)
-        together = {broker for (kind, _), broker in self._active.items() if kind in BROKER_FAULTS}
-        together.add(victim_of(self._world, action))
+        active = Counter(kind for kind, _, _ in self._active)
+        together = {victim for kind, victim, _ in self._active if kind in BROKER_FAULTS}
+        together.add(instance[1])
         is_allowed = active[kind] < self._allowed[kind] and (
             kind not in BROKER_FAULTS or len(together) <= self._together
         )
         if not is_allowed:
-            self._refused.add((kind, at_ms))
+            self._refused.add(instance)
         return is_allowed
 
     def note(self, action: Action, victim: int, at_ms: int) -> None:
@@ -64,17 +68,17 @@ class Budget:
         if kind is None:
             return
         self._forget_what_is_over()
-        self._active[kind, at_ms] = victim
-        active = Counter(kind for kind, _ in self._active)
+        self._active.add((kind, victim, at_ms))
+        active = Counter(kind for kind, _, _ in self._active)
         self.most[kind] = max(self.most[kind], active[kind])
         if any(active[destructive] for destructive in DESTRUCTIVE_FAULTS):
-            dead = {broker for (kind, _), broker in self._active.items() if kind in DEADLY_FAULTS}
+            dead = {victim for kind, victim, _ in self._active if kind in DEADLY_FAULTS}
             self.most_dead = max(self.most_dead, len(dead))
 
     def _forget_what_is_over(self) -> None:
-        for instance, victim in list(self._active.items()):
-            if self._is_over(instance[0], victim):
-                del self._active[instance]
+        self._active = {
+            instance for instance in self._active if not self._is_over(instance[0], instance[1])
+        }
 
     def _is_over(self, kind: FaultKind, victim: int) -> bool:
         if kind is FaultKind.POWER_LOSS_EVERYWHERE:

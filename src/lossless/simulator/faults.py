@@ -311,6 +311,8 @@ def strike(world: World, action: Action) -> bool:
     if action.verb == "late":
         world.late[action.target, action.other, action.channel] = action.late_ms
         return True
+    if action.verb == "cut":
+        return _cut(world, action)
     target = action.target
     if target == LEADER:
         if action.verb == "start":
@@ -368,9 +370,10 @@ def _repair_disk(world: World, target: int, _other: int) -> bool:
     return world.start(target) or was_broken
 
 
-def _cut(world: World, source: int, target: int) -> bool:
-    is_new = (source, target) not in world.cut
-    world.cut.setdefault((source, target), world.now_ms)
+def _cut(world: World, action: Action) -> bool:
+    pair = (action.target, action.other)
+    is_new = pair not in world.cut
+    world.cut.setdefault(pair, (victim_of(world, action), world.now_ms))
     return is_new
 
 
@@ -428,7 +431,6 @@ _VERBS: dict[str, Callable[[World, int, int], bool]] = {
     "pause": lambda world, target, _: world.pause(target),
     "resume": lambda world, target, _: world.resume(target),
     "stop": _ask_to_stop,
-    "cut": _cut,
     "heal": _heal,
     "disconnect": _disconnect,
     "fill": _fill,

@@ -76,12 +76,13 @@ class Invariants:
         self._image_end: dict[int, int] = {}
         self._written: dict[tuple[int, TopicPartition, int], int] = {}  # of a coordinator's log
         self._ends: dict[tuple[int, TopicPartition, int], int] = {}  # of these logs, a step ago
-        self._generations: dict[str, Generation] = {}
+        self._generations: dict[str, Generation] = {}  # the last of each group
+        self._counted: set[Generation] = set()
         self._outcomes: dict[Producer, bool] = {}
         self._producers: dict[tuple[int, TopicPartition, int, int], tuple[int, int]] = {}
         self._metadata: dict[int, int] = {}  # committed: the epoch of each batch, by offset
         self._metadata_end: dict[tuple[int, int], int] = {}  # looked at, by node and its life
-        self._offsets = _Offsets(world)
+        self._offsets = _Offsets(world, self._exercised)
 
     def check(self, number: int) -> None:
         """After a step of one process."""
@@ -124,6 +125,8 @@ class Invariants:
             before = self._seen.get((number, asked.partition))
             if leader is None or before is None or leader.high_watermark <= before.high_watermark:
                 continue
+            if leader.leader_epoch:
+                self._examine("SameEpoch")
             if asked.leader_epoch != leader.leader_epoch:
                 self._break(
                     "SameEpoch",
@@ -158,7 +161,11 @@ class Invariants:
                     self._check_commit(one, request)
 
     def _check_generation(self, generation: Generation) -> None:
-        self._exercised.rebalances += bool(generation.members)
+        if generation not in self._counted:  # a new coordinator reads what others have written
+            self._counted.add(generation)
+            self._exercised.rebalances += bool(generation.members)
+        if len(generation.members) > 1:
+            self._examine("OneOwner")
         self._generations[generation.group] = generation
         given = [partition for _, partitions in generation.members for partition in partitions]
         if len(given) != len(set(given)):
@@ -169,6 +176,8 @@ class Invariants:
         if not isinstance(request, OffsetCommit) or generation is None:
             return
         owned = dict(generation.members).get(request.member_id, ())
+        if generation.number > 1 or len(generation.members) > 1:
+            self._examine("OwnerCommits")
         if commit.partition.partition not in owned:
             self._break(
                 "OwnerCommits",
@@ -181,6 +190,8 @@ class Invariants:
         if self._world.settings.producer.transaction_version < 2:
             return
         producer = Producer(request.producer_id, request.producer_epoch)
+        if producer in self._outcomes:
+            self._examine("OneOutcome")
         if self._outcomes.setdefault(producer, request.committed) is not request.committed:
             self._break("OneOutcome", f"producer {producer.id}, epoch {producer.epoch}")
 
@@ -191,12 +202,15 @@ class Invariants:
         if not isinstance(request, AlterPartition) or answer is None or answer.error:
             return
         partition = request.partition
+        self._examine("CompareAndSet")
         if answer.partition_epoch > request.partition_epoch + 1:
             epochs = f"from epoch {request.partition_epoch} to {answer.partition_epoch} at once"
             self._break("CompareAndSet", f"{partition}: {epochs}")
         controller, state = self._world.controller, self._world.agreed(partition)
         if controller is None or state is None or state.partition_epoch != answer.partition_epoch:
             return  # it has changed since
+        if any(self._world.processes[member].life > 1 for member, _ in request.isr):
+            self._examine("SameProcess")
         for member, epoch in request.isr:
             if epoch not in (-1, controller.image.brokers[member].epoch):
                 self._break("SameProcess", f"{partition}: broker {member} joined, and was replaced")
@@ -233,6 +247,10 @@ class Invariants:
             elif known.coordinator_epoch < coordinator_epoch:
                 epochs = f"{known.coordinator_epoch} after {coordinator_epoch}"
                 self._break("CoordinatorFenced", f"{who}: a marker of epoch {epochs}")
+            if known.epoch > epoch:
+                self._examine("ProducerFenced")
+            if known.coordinator_epoch > coordinator_epoch > -1:
+                self._examine("CoordinatorFenced")
             self._producers[key] = (known.epoch, known.coordinator_epoch)
 
     def _check_metadata(self, number: int, life: int, node: ControllerNode) -> None:
@@ -245,6 +263,8 @@ class Invariants:
         for batch in node.metadata_log.batches(seen):
             if batch.base_offset >= end:
                 break
+            if batch.base_offset in self._metadata:
+                self._examine("MetadataStays")
             epoch = self._metadata.setdefault(batch.base_offset, batch.leader_epoch)
             if epoch != batch.leader_epoch:
                 self._break(
@@ -261,6 +281,8 @@ class Invariants:
             replica = self._replica(member, leader.partition)
             if replica is None:
                 continue
+            if replica is not leader and leader.high_watermark:
+                self._examine("StrongIsr")
             if replica.log.log_end_offset < leader.high_watermark:
                 self._break(
                     "StrongIsr",
@@ -275,6 +297,10 @@ class Invariants:
 
     def _check_image(self, image: Image) -> None:
         for partition, state in image.partitions.items():
+            if not all(image.is_active(broker) for broker in state.replicas):
+                self._examine("ActiveLeader")
+                if len(state.replicas) > 1:
+                    self._examine("ActiveIsr")
             outside = [member for member in state.isr if not image.is_active(member)]
             if outside and len(state.isr) > 1:
                 self._break("ActiveIsr", f"{partition}: broker {outside[0]} of {state.isr}")
@@ -295,11 +321,17 @@ class Invariants:
             if kind is not None and key not in self._elected:
                 self._elected.add(key)
                 self._exercised.elections[kind.value] += 1
+                if len(state.replicas) > 1:
+                    self._examine("OneLeaderPerEpoch")
 
     def _replica(self, number: int, partition: TopicPartition) -> Replica | None:
         process: Process = self._world.processes[number]
         machine = process.machine
         return machine.replicas.get(partition) if isinstance(machine, Broker) else None
+
+    def _examine(self, name: str) -> None:
+        """Counts a check of an invariant that this state could have broken."""
+        self._exercised.examined[name] += 1
 
     def _break(self, name: str, what: str) -> None:
         self._world.broken.append(f"{name}: {what}")
@@ -312,8 +344,9 @@ class _Offsets:
     Kafka's does: it is not held to this.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, exercised: Exercised) -> None:
         self._world = world
+        self._exercised = exercised
         self._may_expire = world.settings.offsets_retention_ms < RETENTION_MS
         # By group and partition, in the order in which they arrived at a coordinator.
         self._arrived: dict[tuple[str, TopicPartition], list[int]] = {}
@@ -362,6 +395,7 @@ class _Offsets:
                 is_expired = fetched.offset == NO_OFFSET and self._may_expire
                 if first is None or fetched.error is not Error.NONE or is_expired:
                     continue
+                self._exercised.examined["OffsetsStay"] += 1
                 arrived = self._arrived[request.group_id, fetched.partition]
                 if fetched.offset not in arrived[first:]:
                     offset = "nothing" if fetched.offset == NO_OFFSET else fetched.offset

@@ -15,7 +15,7 @@ import hashlib
 import random
 import traceback
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import PurePath
 from typing import ClassVar, NamedTuple
@@ -68,6 +68,7 @@ from lossless.verifier.history import (
     History,
     Processed,
     Read,
+    Reset,
     Sent,
     TransactionEnded,
 )
@@ -75,7 +76,8 @@ from lossless.verifier.verdict import judge
 
 PREPARE_STEPS_MAX = 4_000
 CHAOS_STEPS_MAX = 20_000
-SETTLE_STEPS_MAX = 20_000
+SETTLE_STEPS_MAX = 20_000  # without progress in the second half of them
+SETTLE_ROUNDS_MAX = 100  # of so many steps
 LOOK_EVERY = 16  # steps: whether everything is settled
 
 
@@ -318,6 +320,7 @@ class Run:
     def settle(self) -> bool:
         world = self.world
         self._schedule.begin(Kind.CALM, 1)
+        self._schedule.leave_out_faults()
         world.cut.clear()
         world.late.clear()
         for number, process in world.processes.items():
@@ -326,7 +329,19 @@ class Run:
             if any(store.has_failed for store in process.disk.values()):
                 world.crash(number)  # what it believes to have written may not be there
             process.mend()
-        return self._drive(SETTLE_STEPS_MAX, self._is_settled)
+        return self._settles()
+
+    def _settles(self) -> bool:
+        """A large cluster takes longer: it is given time as long as clients make progress."""
+        for _ in range(SETTLE_ROUNDS_MAX):
+            if self._drive(SETTLE_STEPS_MAX // 2, self._is_settled):
+                return True
+            seen = len(self.world.events)
+            if self._drive(SETTLE_STEPS_MAX // 2, self._is_settled):
+                return True
+            if len(self.world.events) == seen:
+                break
+        return False
 
     def _drive(self, steps_max: int, is_done: Callable[[], bool]) -> bool:
         self._schedule.take_planned()
@@ -371,7 +386,7 @@ class Run:
         if has_struck and kind is not None:
             self._budget.note(action, victim, world.now_ms)
             if kind not in LATENT_FAULTS:
-                world.struck.add((kind, world.now_ms))
+                world.struck.add((kind, victim, world.now_ms))
         return has_struck
 
     def _note_death(self, number: int) -> None:
@@ -520,11 +535,25 @@ class Run:
         done.stored = sum(len(log.records) for log in history.final)
         done.read = len(history.of(Read))
         done.processed = len(history.of(Processed))
+        done.kept = sum(
+            (one.partition, one.value) not in history.not_committed
+            for one in history.of(Acknowledged)
+        )
+        done.in_order = _in_a_row((one.producer, one.partition) for one in history.of(Sent))
+        done.in_order += _in_a_row((one.consumer, one.partition) for one in history.of(Read))
+        done.units = sum(
+            len(sent) > 1 and history.outcomes.get(name, True)
+            for name, sent in history.transactions.items()
+        )
+        reader = {name: group.name for group in history.groups for name in group.members}
+        done.takeovers = _in_a_row(
+            (reader.get(one.consumer), one.partition) for one in history.of(Reset)
+        )
         done.commits = len(history.of(Committed))
         outcomes = [ended.committed for ended in history.of(TransactionEnded)]
         done.transactions_committed = outcomes.count(True)
         done.transactions_aborted = outcomes.count(False)
-        done.faults = Counter(kind.value for kind, _ in world.struck)
+        done.faults = Counter(kind.value for kind, _, _ in world.struck)
         if history.final:
             done.end_min = min(log.end_offset for log in history.final)
             done.end_max = max(log.end_offset for log in history.final)
@@ -594,6 +623,11 @@ def _records(replica: Replica) -> tuple[tuple[int, str], ...]:
         for record in stored(replica)
         if replica.log.log_start_offset <= record.offset < replica.high_watermark
     )
+
+
+def _in_a_row(keys: Iterable[Hashable]) -> int:
+    """How many keys there had been before."""
+    return sum(count - 1 for count in Counter(keys).values())
 
 
 def _group_of(number: int, settings: Settings) -> str:

@@ -86,6 +86,11 @@ class Schedule:
             self.put(at_ms, label, late_ms)
         world.planned.clear()
 
+    def leave_out_faults(self) -> None:
+        """No fault strikes any more, also none that was put."""
+        self._heap = [entry for entry in self._heap if entry[2].kind != "fault"]
+        heapq.heapify(self._heap)
+
     def next(self) -> tuple[int, Label, int] | None:
         """When, what, and how many milliseconds it took if it is a message that is late."""
         if not self._heap:

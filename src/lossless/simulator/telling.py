@@ -20,7 +20,7 @@ def headline(exploration: Exploration, result: Result | None, wanted: tuple[str,
     schedules = _count(exploration.schedules, "schedule")
     scope = f"{schedules}, {exploration.steps} steps; {scope_of(exploration, result)}"
     if exploration.verdict is Verdict.UNKNOWN:
-        return _unknown(exploration, scope)
+        return _unknown(exploration, scope, wanted)
     broken = [] if result is None else [kind for kind in result.kinds if kind in wanted]
     if result is None or not broken:
         return f"UNREFUTED: none of {', '.join(wanted)} in {scope}"
@@ -32,7 +32,7 @@ def headline(exploration: Exploration, result: Result | None, wanted: tuple[str,
     return "\n".join(lines)
 
 
-def _unknown(exploration: Exploration, scope: str) -> str:
+def _unknown(exploration: Exploration, scope: str, wanted: tuple[str, ...]) -> str:
     lines = []
     if exploration.unsettled:
         lines.append(f"UNKNOWN: {exploration.unsettled} of {scope} did not settle")
@@ -43,6 +43,9 @@ def _unknown(exploration: Exploration, scope: str) -> str:
         f"UNKNOWN: {', '.join(kinds)} had no opportunity, because {why} in {scope}"
         for why, kinds in by_reason.items()
     ]
+    others = [kind for kind in wanted if kind not in exploration.missing]
+    if others and not exploration.unsettled:
+        lines.append(f"  the others had an opportunity and did not occur: {', '.join(others)}")
     return "\n".join(lines)
 
 

@@ -138,8 +138,10 @@ class World:
         self.processes: dict[int, Process] = {}
         self.events: list[Event] = []  # what clients saw
         self.planned: list[Planned] = []  # since somebody last looked
-        self.cut: dict[tuple[int, int], int] = {}  # where nothing passes, and since when
-        self.struck: set[tuple[FaultKind, int]] = set()  # faults that took effect, and when struck
+        # Where nothing passes, by whose fault, and since when.
+        self.cut: dict[tuple[int, int], tuple[int, int]] = {}
+        # Faults that took effect: which, on which process (0: all brokers), and when.
+        self.struck: set[tuple[FaultKind, int, int]] = set()
         self.late: dict[tuple[int, int, str], int] = {}  # how long everything takes from, to, as
         self.delivered: Any = None  # the request, if a step delivered one
         self.answered: tuple[Any, Any] | None = None  # request and answer, if it was an answer
@@ -275,10 +277,10 @@ class World:
         return True
 
     def _is_cut(self, source: int, target: int) -> bool:
-        since_ms = self.cut.get((source, target))
-        if since_ms is not None:
-            self.struck.add((FaultKind.NETWORK_PARTITION, since_ms))
-        return since_ms is not None
+        fault = self.cut.get((source, target))
+        if fault is not None:
+            self.struck.add((FaultKind.NETWORK_PARTITION, *fault))
+        return fault is not None
 
     def _lose(self, connection: Connection) -> bool:
         link = self._links.get(connection)
@@ -340,7 +342,7 @@ class World:
         except StoreFailed:
             has_failed = any(store.has_failed for store in process.disk.values())
             kind = FaultKind.DISK_FAILURE if has_failed else FaultKind.DISK_FULL
-            self.struck.add((kind, process.disk_struck_ms))
+            self.struck.add((kind, process.id, process.disk_struck_ms))
             self.crash(process.id)
             return None
 
