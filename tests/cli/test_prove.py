@@ -9,7 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from lossless.cli.main import cli, main
+from lossless.errors import BadInput
+from lossless.simulator.options import changed
 from lossless.simulator.run import Run
+from lossless.simulator.settings import Settings
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 LOSES = ["prove", "--acks", "1", "--faults", "broker-crash,broker-pause", "--look-for", "lost"]
@@ -103,6 +106,28 @@ def test_a_run_that_does_not_settle_is_unknown_unless_stuck_is_looked_for() -> N
     result = _run("prove", "--faults", "leader-crash=2", *arguments, "--look-for", "duplicate")
     assert result.exit_code == 3
     assert "did not settle" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--acks", "1", "--set", "acks=all"),
+        ("--faults", "none", "--set", "faults=broker-crash"),
+        ("--set", "brokers=3", "--set", "brokers=4"),
+    ],
+)
+def test_a_setting_that_is_given_twice_is_refused(arguments: tuple[str, ...]) -> None:
+    with pytest.raises(BadInput, match="is given twice"):
+        CliRunner().invoke(cli, ["prove", *arguments], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("number", ["1" * 5_000, "\u0663", "+3", "03 "])
+def test_a_number_that_is_not_one_within_the_limits_is_refused(number: str) -> None:
+    for name in ("brokers", "chaos-ms"):
+        with pytest.raises(BadInput, match="is not"):
+            changed(Settings(), [(name, number)], "here")
+    with pytest.raises(BadInput, match="is not accepted"):
+        changed(Settings(), [("faults", f"broker-crash={number}")], "here")
 
 
 def test_a_seed_replays_one_run_byte_for_byte() -> None:

@@ -12,6 +12,8 @@ import pytest
 
 from lossless.contract.faults import FaultKind
 from lossless.simulator.exploring import explore
+from lossless.simulator.faults import Action, Timed
+from lossless.simulator.options import changed, pairs_of
 from lossless.simulator.run import Plan, Run
 from lossless.simulator.schedule import Kind
 from lossless.simulator.settings import (
@@ -87,6 +89,26 @@ def test_a_run_is_the_same_when_it_is_had_from_its_plan(settings: Settings) -> N
     drawn = Run(settings, 7).run()
     again = Run(settings, 7, drawn.plan).run()
     assert again.trace_hash == drawn.trace_hash
+
+
+def test_a_large_cluster_has_the_time_to_settle() -> None:
+    text = (
+        "brokers=9 rf=9 controllers=5 partitions=9 producers=9 consumers=9 records=100 "
+        "faults=broker-crash"
+    )
+    settings = changed(Settings(), pairs_of(text, "here"), "here")
+    result = Run(settings, 1).run()
+    assert (result.kinds, result.history.settled) == ((), True)
+
+
+def test_no_fault_strikes_after_the_repairs_have_begun() -> None:
+    settings = Settings()
+    run = Run(settings, 1)
+    run.prepare()
+    at_ms = run.world.now_ms + 1
+    plan = Plan(Kind.WALK, (Timed(at_ms, Action("crash", 1)),), end_ms=at_ms - 1)
+    late = Run(settings, 1, plan).run()
+    assert late.exercised.faults == {}
 
 
 @pytest.mark.parametrize("version", [1, 2])

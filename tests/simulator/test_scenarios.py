@@ -9,7 +9,7 @@ import pytest
 
 from lossless.simulator.invariants import INVARIANTS
 from lossless.simulator.options import FOUND, RULE_NAMES
-from lossless.simulator.scenario import Scenario, load, run
+from lossless.simulator.scenario import Scenario, Shown, load, run
 
 FOLDER = Path(__file__).parent.parent / "scenarios"
 SCENARIOS = [load(file) for file in sorted(FOLDER.glob("*.txt"))]
@@ -48,7 +48,7 @@ def _named(scenario: Scenario) -> str:
     ids=_named,
 )
 def test_a_scenario_prints_what_is_written_down(scenario: Scenario) -> None:
-    assert run(scenario) == scenario.expected
+    assert run(scenario) == Shown(scenario.expected, ())
 
 
 @pytest.mark.parametrize("claim", CLAIMS)

@@ -289,12 +289,17 @@ def _write_page(result: Result | None, file: Path) -> None:
 
 def _run_scenarios(files: tuple[Path, ...], rewrite: bool) -> None:
     from lossless.simulator.scenario import load, run
+    from lossless.verifier.verdict import Verdict
 
     loaded = [load(file) for file in files]
-    differing = []
+    differing: list[str] = []
+    complaints: list[str] = []
+    unknown: list[str] = []
     with _bar("scenarios", len(loaded)) as advance:
         for number, scenario in enumerate(loaded, 1):
-            printed = run(scenario)
+            printed, not_shown, is_unknown = run(scenario)
+            complaints += [f"{scenario.name}: {complaint}" for complaint in not_shown]
+            unknown += [scenario.name] if is_unknown else []
             stdout.print(f"{scenario.name}: {scenario.title}", markup=False)
             stdout.print(printed, markup=False)
             if rewrite:
@@ -304,7 +309,13 @@ def _run_scenarios(files: tuple[Path, ...], rewrite: bool) -> None:
             advance(number, 0)
     if differing:
         stderr.print(f"output differs from the file: {', '.join(differing)}", style="bold red")
-        sys.exit(1)
+    for complaint in complaints:
+        stderr.print(f"not shown by {complaint}", style="bold red", markup=False)
+    if differing or complaints:
+        sys.exit(Verdict.INVALID.exit_code)
+    if unknown:
+        stderr.print(f"UNKNOWN: {', '.join(unknown)}", style="bold red")
+        sys.exit(Verdict.UNKNOWN.exit_code)
     sys.exit(EXIT_KEPT)
 
 

@@ -53,7 +53,7 @@ from lossless.log.batch import Record, build
 from lossless.log.log import Log
 from lossless.log.memory import MemoryStore
 from lossless.log.rules import RULES, Rules
-from lossless.simulator.options import RULE_NAMES, pairs_of
+from lossless.simulator.options import RULE_NAMES, pairs_of, whole_number
 from lossless.simulator.stored import stored
 from lossless.verifier.verdict import Verdict
 
@@ -313,19 +313,30 @@ class World:
 
     # What must hold, and what a state is
 
-    def broken(self) -> str | None:
-        state = self.state
-        node = self.nodes.get(state.leader)
+    @property
+    def _leading(self) -> Replica | None:
+        """The leader by the controller's word, if its broker acts as leader by now."""
+        node = self.nodes.get(self.state.leader)
         replica = None if node is None else node.replica
         if replica is None or replica.role is not Role.LEADER:
             return None
-        if replica.leader_epoch != state.leader_epoch:
+        return replica if replica.leader_epoch == self.state.leader_epoch else None
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether an elected leader, one of several replicas, has to have acknowledged records."""
+        is_elected = self.state.leader_epoch > 0 and len(self.nodes) > 1
+        return bool(self.acknowledged) and is_elected and self._leading is not None
+
+    def broken(self) -> str | None:
+        replica = self._leading
+        if replica is None:
             return None
         kept = {record.value for record in stored(replica)}
         lost = [value for value in self.acknowledged if value not in kept]
         if not lost:
             return None
-        return f"AcknowledgedIsKept: broker {state.leader} leads without {', '.join(lost)}"
+        return f"AcknowledgedIsKept: broker {self.state.leader} leads without {', '.join(lost)}"
 
     def fingerprint(self) -> tuple[Any, ...]:
         brokers = tuple((b.epoch, b.fenced) for b in self.image.brokers.values())
@@ -377,20 +388,21 @@ class Exhausted(NamedTuple):
     path: tuple[Event, ...]  # to what was found
     acknowledged: int = 0  # the most records in any state
     elections: int = 0  # the most leaders after the first
+    exposed: int = 0  # states in which an elected leader could have lacked what was acknowledged
 
     @property
     def verdict(self) -> Verdict:
         """VALID needs a scope in which the invariant could have been broken."""
         if self.found is not None:
             return Verdict.INVALID
-        return Verdict.VALID if self.acknowledged and self.elections else Verdict.UNKNOWN
+        return Verdict.VALID if self.exposed else Verdict.UNKNOWN
 
 
 def search(scope: Scope, states_max: int = 5_000_000) -> Exhausted:
     """Every reachable state, unless one is broken. With more than `states_max` it gives up."""
     first = World(scope)
     parents: dict[int, tuple[int, Event] | None] = {hash(first.fingerprint()): None}
-    acknowledged = elections = 0
+    acknowledged = elections = exposed = 0
     frontier = deque([(hash(first.fingerprint()), pickle.dumps(first, -1))])
     while frontier:
         parent, stored = frontier.popleft()
@@ -404,14 +416,15 @@ def search(scope: Scope, states_max: int = 5_000_000) -> Exhausted:
             parents[key] = (parent, event)
             acknowledged = max(acknowledged, len(world.acknowledged))
             elections = max(elections, world.state.leader_epoch)
+            exposed += world.is_exposed
             if len(parents) > states_max:
-                raise ValueError(f"more than {states_max} states: {scope}")
+                raise BadInput(f"more than {states_max} states, which is too many: {scope}")
             broken = world.broken()
             if broken is not None:
                 path = _path(parents, key)
-                return Exhausted(len(parents), broken, path, acknowledged, elections)
+                return Exhausted(len(parents), broken, path, acknowledged, elections, exposed)
             frontier.append((key, pickle.dumps(world, -1)))
-    return Exhausted(len(parents), None, (), acknowledged, elections)
+    return Exhausted(len(parents), None, (), acknowledged, elections, exposed)
 
 
 def _path(parents: dict[int, tuple[int, Event] | None], key: int) -> tuple[Event, ...]:
@@ -425,7 +438,14 @@ def _path(parents: dict[int, tuple[int, Event] | None], key: int) -> tuple[Event
 
 # In scenario files
 
-_NUMBERS = ("brokers", "min-isr", "records", "crashes", "fences", "lags")
+_NUMBERS = {
+    "brokers": (1, 9),
+    "min-isr": (1, 9),
+    "records": (0, 9),
+    "crashes": (0, 9),
+    "fences": (0, 9),
+    "lags": (0, 9),
+}
 
 
 def scope_of(text: str, where: str) -> Scope:
@@ -434,15 +454,20 @@ def scope_of(text: str, where: str) -> Scope:
     off: tuple[str, ...] = ()
     at_once = False
     for name, value in pairs_of(text, where):
-        if name in numbers and value.isdecimal():
-            numbers[name] = int(value)
+        limits = _NUMBERS.get(name)
+        number = None if limits is None else whole_number(value, *limits)
+        if number is not None:
+            numbers[name] = number
         elif name == "off" and value in RULE_NAMES:
             off = (value,)
         elif name == "at-once" and value in ("true", "false"):
             at_once = value == "true"
         else:
             accepted = ", ".join((*_NUMBERS, "at-once", "off"))
-            raise BadInput(f"{where}: {name}={value} is no part of a scope; known: {accepted}")
+            raise BadInput(
+                f"{where}: {name}={value} is not part of a scope; known: {accepted}; numbers are "
+                "at most 9, brokers and min-isr at least 1"
+            )
     changes: dict[str, Any] = dict.fromkeys(off, False)
     return Scope(
         brokers=numbers["brokers"],
@@ -456,16 +481,22 @@ def scope_of(text: str, where: str) -> Scope:
     )
 
 
-def exhausted(scope: Scope) -> str:
-    """What there is to print: the shortest way to break it without the rule, and none with it."""
+def exhausted(scope: Scope) -> tuple[str, tuple[str, ...]]:
+    """The shortest way to break it without the rule, and none with it; and what is not so."""
+    complaints = []
     lines = [f"scope: {scope}"]
     off = [rule.name for rule in fields(Rules) if not getattr(scope.rules, rule.name)]
     if off:
         without = search(scope)
+        if without.verdict is not Verdict.INVALID:
+            complaints.append(f"nothing is found without {', '.join(off)}")
         lines += [f"without {', '.join(off)}: {_told(without)}"]
         lines += [f"  {number}. {event}" for number, event in enumerate(without.path, 1)]
-    lines.append(f"with all rules: {_told(search(replace(scope, rules=RULES)))}")
-    return "\n".join(lines)
+    with_rules = search(replace(scope, rules=RULES))
+    if with_rules.verdict is not Verdict.VALID:
+        complaints.append(f"with all rules the scope is {with_rules.verdict.value}, not VALID")
+    lines.append(f"with all rules: {_told(with_rules)}")
+    return "\n".join(lines), tuple(complaints)
 
 
 def _told(result: Exhausted) -> str:

@@ -57,7 +57,7 @@ _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
 
 def parse_expectation(text: str, where: str) -> Expectation:
     for pattern, check in _FORMS.items():
-        words = re.fullmatch(pattern, text)
+        words = re.fullmatch(pattern, text, re.ASCII)
         if words:
             return Expectation(text, check, words.groups())
     raise BadInput(f"{where}: nothing can be expected by {text!r}; see docs/proving.md")
@@ -104,6 +104,8 @@ def _in_sync(seen: Seen, members: str) -> Outcome:
 
 
 def _moves(seen: Seen, broker: str, verb: str, times: str) -> Outcome:
+    if int(broker) > seen.traced.result.settings.brokers:
+        return Outcome(False, "there is no such broker")
     is_in = [int(broker) in members for members in _in_sync_sets(seen)]
     change = (True, False) if verb == "leaves" else (False, True)
     count = sum(pair == change for pair in pairwise(is_in))
@@ -120,6 +122,10 @@ def _read(seen: Seen, value: str, order: str, limit: str) -> Outcome:
 
 
 def _unread(seen: Seen, values: str) -> Outcome:
+    sent = {event.value for event in seen.traced.result.history.of(Sent)}
+    never = [value for value in values.split(",") if value not in sent]
+    if never:
+        return Outcome(False, f"never sent: {', '.join(never)}")
     read = {event.value for event in seen.traced.result.history.of(Read)}
     found = [value for value in values.split(",") if value in read]
     return Outcome(not found, f"read: {', '.join(found) or 'none of them'}")
@@ -138,11 +144,11 @@ def _stops(seen: Seen, client: str) -> Outcome:
 
 
 _FORMS: Mapping[str, Callable[..., Outcome]] = {
-    r"wait(?: of (p\d+-\d+))? (<|<=|>|>=) (\d+) ms": _wait,
+    r"wait(?: of (p\d+-\d+))? (<|<=|>|>=) (\d{1,9}) ms": _wait,
     r"refused ([A-Z_]+)": _refused,
-    r"in-sync (\d+(?:,\d+)*)": _in_sync,
-    r"broker (\d+) (leaves|joins) (\d+) times": _moves,
-    r"read (p\d+-\d+) (before|after) (\d+) ms": _read,
+    r"in-sync (\d{1,3}(?:,\d{1,3})*)": _in_sync,
+    r"broker (\d{1,3}) (leaves|joins) (\d{1,9}) times": _moves,
+    r"read (p\d+-\d+) (before|after) (\d{1,9}) ms": _read,
     r"unread (p\d+-\d+(?:,p\d+-\d+)*)": _unread,
     r"reset (out of range|truncation detected|first start|assigned)": _reset,
     r"(c\d+) stops": _stops,

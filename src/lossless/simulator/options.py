@@ -35,11 +35,19 @@ class Option(NamedTuple):
     value: Callable[[Settings], str]  # as it would be written
 
 
+def whole_number(text: str, low: int, high: int) -> int | None:
+    """None: not one, or not within the limits."""
+    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(high)):
+        return None
+    return int(text) if low <= int(text) <= high else None
+
+
 def _number(name: str, low: int, high: int) -> Option:
     def apply(settings: Settings, text: str) -> Settings | None:
-        if not text.isdecimal() or not low <= int(text) <= high:
+        number = whole_number(text, low, high)
+        if number is None:
             return None
-        given: dict[str, Any] = {name: int(text)}
+        given: dict[str, Any] = {name: number}
         return replace(settings, **given)
 
     return Option(f"{low} to {high}", apply, lambda settings: str(getattr(settings, name)))
@@ -105,9 +113,10 @@ def _faults(settings: Settings, text: str) -> Settings | None:
             return None
         kind = FaultKind(name)
         most = LATE_MS_MAX if kind is FaultKind.LATE_MESSAGES else AT_A_TIME_MAX
-        if equals and not (number.isdecimal() and 1 <= int(number) <= most):
+        count = whole_number(number, 1, most)
+        if equals and count is None:
             return None
-        faults[kind] = allowed(kind, int(number) if equals else None)
+        faults[kind] = allowed(kind, count)
     return replace(settings, faults=tuple(faults.values()))
 
 
@@ -223,7 +232,11 @@ def shown(settings: Settings, *, every: bool = False) -> list[tuple[str, str]]:
 
 def changed(settings: Settings, pairs: Iterable[tuple[str, str]], where: str) -> Settings:
     """With every pair applied, and checked as a whole. BadInput names the place and what goes."""
+    given: set[str] = set()
     for name, text in pairs:
+        if name in given:
+            raise BadInput(f"{where}: {name} is given twice")
+        given.add(name)
         option = OPTIONS.get(name)
         if option is None:
             near = difflib.get_close_matches(name, OPTIONS, n=1)

@@ -21,23 +21,26 @@ script, and not in ten times as many schedules as it took to find it. `exhaust: 
 through all runs of a small scope instead (exhausting.py).
 
 What a claim says about a quantity is an `expect` line. It has to hold with the settings, and one of
-them has to fail with the change of `without`; `--rewrite` rewrites neither.
+them has to fail with the change of `without`; `--rewrite` rewrites neither. What a scenario does
+not show is a complaint, whatever is written in its file.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from lossless.contract.faults import FaultKind
 from lossless.errors import BadInput
+from lossless.simulator.exercise import without_opportunity
 from lossless.simulator.exhausting import Scope, exhausted, scope_of
 from lossless.simulator.expecting import Expectation, Seen, parse_expectation
-from lossless.simulator.exploring import Exploration, explore
+from lossless.simulator.exploring import Exploration, explore, judged
 from lossless.simulator.faults import EVERY_BROKER, Action, Timed
-from lossless.simulator.options import changed, kinds_of, pairs_of
+from lossless.simulator.options import changed, kinds_of, pairs_of, whole_number
 from lossless.simulator.run import Plan, Result, Run
 from lossless.simulator.schedule import Kind
 from lossless.simulator.settings import Settings, allowed
@@ -46,10 +49,13 @@ from lossless.simulator.telling import told_plan
 from lossless.simulator.trace import as_text, trace
 from lossless.simulator.world import ADMIN, FIRST_CONSUMER, FIRST_CONTROLLER, FIRST_PRODUCER
 from lossless.verifier.history import Acknowledged, Sent
+from lossless.verifier.verdict import Verdict
 
 TIMES = 10  # as many schedules without the anomaly as it took to find it
 SCHEDULES_MIN = 20  # and at least so many
 RULER = "---\n"
+SEEDS_MAX = 1_000_000
+SCRIPT_MS_MAX = 60_000
 AFTER_MS = 600  # a script goes on for so long after its last line
 _KEYS = (
     "title",
@@ -63,8 +69,21 @@ _KEYS = (
     "exhaust",
     "script",
 )
+# Requests that a script may make late.
+CHANNELS = (
+    "AlterPartition",
+    "BrokerHeartbeat",
+    "EndTxn",
+    "Fetch",
+    "OffsetCommit",
+    "Produce",
+    "QuorumFetch",
+    "WriteTxnMarker",
+)
+_DISTURBING = ("prefer", "delete", "skew")
+_OF_TWO = ("cut", "heal", "disconnect", "late")
 _TIMED = re.compile(r"at (\d+) (.+)")
-_PROCESS = r"(broker \d+|controller \d+|p\d+|c\d+)"
+_PROCESS = r"(broker \d{1,3}|controller \d{1,3}|p\d{1,3}|c\d{1,3})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +110,16 @@ class Scenario:
         return self.file.stem
 
     def rewrite(self, printed: str) -> None:
-        self.file.write_text(f"{self.head}{RULER}{printed}\n")
+        end = "" if self.head.endswith("\n") else "\n"
+        self.file.write_text(f"{self.head}{end}{RULER}{printed}\n")
+
+
+class Shown(NamedTuple):
+    """What a scenario prints, and what it claims and does not show."""
+
+    text: str
+    complaints: tuple[str, ...]
+    is_unknown: bool = False  # nothing contradicts it, but something could not be told
 
 
 # Reading
@@ -102,20 +130,27 @@ def load(file: Path) -> Scenario:
         text = file.read_text()
     except OSError as error:
         raise BadInput(f"{file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{file}: not UTF-8 text") from error
     head, _, expected = text.partition(RULER)
     values, script, expectations = _read_head(head, file)
     where = str(file)
     if "title" not in values or "claims" not in values:
         raise BadInput(f"{where}: a scenario needs a title and claims")
+    _check_keys(values, where)
     settings = changed(Settings(), pairs_of(values.get("settings", ""), where), where)
+    for step in script:
+        _check_processes(step.action, settings, where)
     right_text = values.get("right", "")
     right = _right(settings, right_text, where) if right_text else None
     without_text = values.get("without", "")
     if bool(expectations) != bool(without_text) or (expectations and not script):
         raise BadInput(f"{where}: expect lines need a script, and `without` to see them fail")
-    seeds = values.get("seeds", "300")
-    if not seeds.isdecimal() or not int(seeds):
-        raise BadInput(f"{where}: seeds is a number from 1 on, not {seeds!r}")
+    if "look for" not in values and "exhaust" not in values and not expectations:
+        raise BadInput(f"{where}: a scenario needs `look for`, `exhaust` or expect lines")
+    seeds = whole_number(values.get("seeds", "300"), 1, SEEDS_MAX)
+    if seeds is None:
+        raise BadInput(f"{where}: seeds is 1 to {SEEDS_MAX}, not {values['seeds']!r}")
     return Scenario(
         file=file,
         title=values["title"],
@@ -125,9 +160,9 @@ def load(file: Path) -> Scenario:
         right=right,
         right_text=right_text,
         looked_for=kinds_of(values["look for"], where) if "look for" in values else (),
-        seeds=int(seeds),
+        seeds=seeds,
         exhaust=scope_of(values["exhaust"], where) if "exhaust" in values else None,
-        script=tuple(script),
+        script=tuple(sorted(script, key=lambda step: step.at_ms)),
         expectations=tuple(expectations),
         without=changed(settings, pairs_of(without_text, where), where) if without_text else None,
         without_text=without_text,
@@ -160,11 +195,19 @@ def _read_head(head: str, file: Path) -> tuple[dict[str, str], list[Timed], list
             script.append(_timed(line.strip(), where))
             continue
         if line.startswith("expect "):
-            expectations.append(parse_expectation(line.removeprefix("expect "), where))
+            expectation = parse_expectation(line.removeprefix("expect "), where)
+            if expectation in expectations:
+                raise BadInput(f"{where}: {line!r} is there twice")
+            expectations.append(expectation)
             continue
         key, colon, value = line.partition(":")
         if not colon or key not in _KEYS:
-            raise BadInput(f"{where}: {line!r} is none of {', '.join(_KEYS)}")
+            keys = ", ".join(_KEYS)
+            raise BadInput(
+                f"{where}: {line!r} is not an expect line and has none of the keys {keys}"
+            )
+        if key in values:
+            raise BadInput(f"{where}: {key} is there twice")
         values[key] = value.strip()
     return values, script, expectations
 
@@ -173,11 +216,60 @@ def _timed(line: str, where: str) -> Timed:
     match = _TIMED.fullmatch(line)
     if match:
         for pattern, action in _PHRASES.items():
-            words = re.fullmatch(pattern, match[2])
+            words = re.fullmatch(pattern, match[2], re.ASCII)
             if words:
-                return Timed(int(match[1]), action(*words.groups()))
-    phrases = "; ".join(phrase.replace(_PROCESS, "NAME") for phrase in _PHRASES)
-    raise BadInput(f"{where}: {line!r} is no step; a step is `at MS …` with one of: {phrases}")
+                return Timed(_bounded(match[1], SCRIPT_MS_MAX, where), action(*words.groups()))
+    phrases = "; ".join(_readable(phrase) for phrase in _PHRASES)
+    raise BadInput(f"{where}: {line!r} is not a step; a step is `at MS …` with one of: {phrases}")
+
+
+def _readable(phrase: str) -> str:
+    phrase = phrase.replace(_PROCESS, "NAME").replace(r"(\w+)", "REQUEST")
+    return re.sub(r"\(\\d[^)]*\)", "N", phrase).replace("(", "").replace(")", "")
+
+
+def _bounded(text: str, most: int, where: str) -> int:
+    number = whole_number(text, 0, most)
+    if number is None:
+        raise BadInput(f"{where}: {text} is too large; the largest is {most}")
+    return number
+
+
+def _check_keys(values: Mapping[str, str], where: str) -> None:
+    """A key that would be passed over is refused."""
+    for first, others in _EXCLUSIVE.items():
+        for other in others:
+            if first in values and other in values:
+                raise BadInput(f"{where}: {first} and {other} cannot be had together")
+    if "right" in values and "look for" not in values:
+        raise BadInput(f"{where}: right needs `look for`")
+
+
+_EXCLUSIVE = {
+    "exhaust": ("settings", "right", "look for", "without", "seeds", "script"),
+    "script": ("seeds",),
+}
+
+
+def _check_processes(action: Action, settings: Settings, where: str) -> None:
+    ranges = (
+        range(1, settings.brokers + 1),
+        range(FIRST_CONTROLLER, FIRST_CONTROLLER + settings.controllers),
+        range(FIRST_PRODUCER, FIRST_PRODUCER + settings.producers),
+        range(FIRST_CONSUMER, FIRST_CONSUMER + settings.consumers),
+    )
+    names = [action.target] if action.target not in (ADMIN, EVERY_BROKER) else []
+    if action.verb in _OF_TWO:
+        names.append(action.other)
+    for number in names:
+        if not any(number in processes for processes in ranges):
+            raise BadInput(
+                f"{where}: there is no such process with these settings: {action.told()}"
+            )
+    if action.verb == "late" and action.channel not in CHANNELS:
+        raise BadInput(
+            f"{where}: no request is called {action.channel}; known: {', '.join(CHANNELS)}"
+        )
 
 
 def _process(name: str) -> int:
@@ -204,44 +296,69 @@ _PHRASES: dict[str, Callable[..., Action]] = {
     rf"{_PROCESS} > {_PROCESS} is cut": lambda a, b: Action("cut", _process(a), _process(b)),
     rf"{_PROCESS} > {_PROCESS} passes": lambda a, b: Action("heal", _process(a), _process(b)),
     rf"{_PROCESS} > {_PROCESS} breaks": lambda a, b: Action("disconnect", _process(a), _process(b)),
-    rf"{_PROCESS} > {_PROCESS} (\w+) takes (\d+)": lambda a, b, channel, ms: Action(
+    rf"{_PROCESS} > {_PROCESS} (\w+) takes (\d{{1,6}})": lambda a, b, channel, ms: Action(
         "late", _process(a), _process(b), channel, int(ms)
     ),
     rf"the disk of {_PROCESS} is full": _verb("fill"),
     rf"the disk of {_PROCESS} fails": _verb("fail"),
-    rf"{_PROCESS} sends (\d+)": lambda name, n: Action("send", _process(name), int(n)),
+    rf"{_PROCESS} sends (\d{{1,3}})": lambda name, n: Action("send", _process(name), int(n)),
     r"the preferred leader is asked for": lambda: Action("prefer", ADMIN),
-    r"records before (\d+) are deleted": lambda n: Action("delete", ADMIN, int(n)),
-    rf"{_PROCESS} is (\d+) ms ahead": lambda name, ms: Action("skew", _process(name), int(ms)),
+    r"records before (\d{1,9}) are deleted": lambda n: Action("delete", ADMIN, int(n)),
+    rf"{_PROCESS} is (\d{{1,6}}) ms ahead": lambda name, ms: Action(
+        "skew", _process(name), int(ms)
+    ),
 }
 
 
 # Running
 
 
-def run(scenario: Scenario) -> str:
+def run(scenario: Scenario) -> Shown:
     """What there is to print. It ends with a verdict for each of the two settings."""
     if scenario.exhaust is not None:
-        return exhausted(scenario.exhaust)
+        text, complaints = exhausted(scenario.exhaust)
+        return Shown(text, complaints)
     if scenario.script:
         return _run_script(scenario)
     return _run_by_chance(scenario)
 
 
-def _run_script(scenario: Scenario) -> str:
+def _shown(scenario: Scenario, lines: list[str], verdicts: list[Verdict], more: list[str]) -> Shown:
+    """With its settings, a scenario that names the right ones has to show what they prevent."""
+    complaints = list(more)
+    first, others = verdicts[0], verdicts[1:]
+    if scenario.right is None:
+        others = verdicts
+    elif first is not Verdict.INVALID:
+        complaints.append(f"{', '.join(scenario.looked_for)} should be found, and is not")
+    if Verdict.INVALID in others:
+        settings = f"with {scenario.right_text}" if scenario.right_text else "with its settings"
+        complaints.append(f"nothing should be found {settings}, and something is")
+    return Shown("\n".join(lines), tuple(complaints), Verdict.UNKNOWN in others)
+
+
+def _run_script(scenario: Scenario) -> Shown:
     plan, settings = plan_of(scenario), scenario.settings
     traced = trace(settings, 1, plan)
+    verdicts = [_judged(scenario, traced.result)]
     lines = [as_text(traced), _verdict(scenario, traced.result, 1)]
-    lines += [line for line, _ in expected(scenario, settings, plan)]
+    outcomes = expected(scenario, settings, plan)
+    lines += [line for line, _ in outcomes]
+    complaints = [line for line, holds in outcomes if not holds]
     if scenario.without is not None:
         lines.append(f"without ({scenario.without_text}):")
-        lines += [f"  {line}" for line, _ in expected(scenario, scenario.without, plan)]
+        without = expected(scenario, scenario.without, plan)
+        lines += [f"  {line}" for line, _ in without]
+        if all(holds for _, holds in without):
+            complaints.append(f"no expectation fails with {scenario.without_text}")
     if scenario.right is not None:
         calm = Run(scenario.right, 1, plan).run()
         outcome = f"{_outcome(scenario, calm)}, longest wait {longest_wait_ms(calm)} ms"
         lines.append(f"with {scenario.right_text}, the same: {outcome}")
-        lines.append(_by_chance(scenario, scenario.right, plan, SCHEDULES_MIN))
-    return "\n".join(lines)
+        line, verdict = _by_chance(scenario, scenario.right, plan, SCHEDULES_MIN)
+        lines.append(line)
+        verdicts += [_judged(scenario, calm), verdict]
+    return _shown(scenario, lines, verdicts, complaints)
 
 
 def expected(scenario: Scenario, settings: Settings, plan: Plan) -> list[tuple[str, bool]]:
@@ -274,19 +391,21 @@ def plan_of(scenario: Scenario) -> Plan:
     return Plan(Kind.WALK, timed, records=records, end_ms=timed[-1].at_ms + AFTER_MS)
 
 
-def _run_by_chance(scenario: Scenario) -> str:
+def _run_by_chance(scenario: Scenario) -> Shown:
     wanted = scenario.looked_for
     found = explore(scenario.settings, range(1, scenario.seeds + 1), wanted)
     if found.found is None or scenario.right is None:
-        return _verdict_of(scenario, found)
+        return _shown(scenario, [_verdict_of(scenario, found)], [found.verdict], [])
     smallest = Shrinking(found.found, wanted).shrink()
     lines = [as_text(trace(smallest.settings, smallest.seed, smallest.plan))]
     lines.append(_verdict(scenario, smallest, found.schedules))
-    lines.append(_by_chance(scenario, scenario.right, None, found.schedules * TIMES))
-    return "\n".join(lines)
+    line, verdict = _by_chance(scenario, scenario.right, None, found.schedules * TIMES)
+    return _shown(scenario, [*lines, line], [found.verdict, verdict], [])
 
 
-def _by_chance(scenario: Scenario, settings: Settings, plan: Plan | None, seeds: int) -> str:
+def _by_chance(
+    scenario: Scenario, settings: Settings, plan: Plan | None, seeds: int
+) -> tuple[str, Verdict]:
     """With the change, and everything else by chance, there is nothing to be found."""
     count = max(SCHEDULES_MIN, seeds)
     if plan is not None:
@@ -294,10 +413,13 @@ def _by_chance(scenario: Scenario, settings: Settings, plan: Plan | None, seeds:
     exploration = explore(settings, range(1, count + 1), scenario.looked_for, plan=plan)
     found = exploration.found
     if found is not None:
-        return f"with {scenario.right_text}: INVALID, seed {found.seed}: {', '.join(found.kinds)}"
+        kinds = ", ".join(found.kinds)
+        line = f"with {scenario.right_text}: INVALID, seed {found.seed}: {kinds}"
+        return line, exploration.verdict
     steps = exploration.steps
     verdict = f"{exploration.verdict.value}, none in {count} schedules, {steps} steps"
-    return f"with {scenario.right_text}: {verdict}{_why(exploration)}"
+    line = f"with {scenario.right_text}: {verdict}{_why(exploration.missing)}"
+    return line, exploration.verdict
 
 
 def _verdict(scenario: Scenario, result: Result, schedules: int) -> str:
@@ -315,7 +437,27 @@ def longest_wait_ms(result: Result) -> int:
 
 def _outcome(scenario: Scenario, result: Result) -> str:
     broken = [kind for kind in result.kinds if kind in scenario.looked_for]
-    return f"INVALID: {', '.join(broken)}" if broken else "UNREFUTED"
+    if broken:
+        return f"INVALID: {', '.join(broken)}"
+    verdict = _judged(scenario, result)
+    if verdict is not Verdict.UNKNOWN:
+        return verdict.value
+    return f"{verdict.value}{_why(_missing(scenario, result)) or ': it did not settle'}"
+
+
+def _judged(scenario: Scenario, result: Result) -> Verdict:
+    verdict = judged(result, scenario.looked_for)
+    if verdict is Verdict.UNREFUTED and _missing(scenario, result):
+        return Verdict.UNKNOWN
+    return verdict
+
+
+def _missing(scenario: Scenario, result: Result) -> Mapping[str, str]:
+    """Some steps of a script disturb a cluster and are not faults."""
+    exercised = result.exercised
+    if any(step.action.verb in _DISTURBING for step in scenario.script):
+        exercised = replace(exercised, late_messages=exercised.late_messages + 1)
+    return without_opportunity(scenario.looked_for, result.settings, exercised)
 
 
 def _verdict_of(scenario: Scenario, found: Exploration) -> str:
@@ -323,8 +465,8 @@ def _verdict_of(scenario: Scenario, found: Exploration) -> str:
         return f"INVALID: {', '.join(found.found.kinds)} in schedule {found.schedules}"
     looked_for = ", ".join(scenario.looked_for)
     scope = f"{found.schedules} schedules, {found.steps} steps"
-    return f"{found.verdict.value}: none of {looked_for} in {scope}{_why(found)}"
+    return f"{found.verdict.value}: none of {looked_for} in {scope}{_why(found.missing)}"
 
 
-def _why(exploration: Exploration) -> str:
-    return "".join(f"; {kind}: {why}" for kind, why in exploration.missing.items())
+def _why(missing: Mapping[str, str]) -> str:
+    return "".join(f"; {kind}: {why}" for kind, why in missing.items())
