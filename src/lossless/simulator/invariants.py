@@ -35,22 +35,22 @@ from lossless.simulator.world import Process, World, name_of
 
 INVARIANTS = {
     "HighWatermarkWithinLog": "log start <= high watermark <= log end",
-    "HighWatermarkRises": "while one broker leads in one epoch, what is committed stays committed",
+    "HighWatermarkRises": "the high watermark of a leader does not fall within an epoch",
     "OneLeaderPerEpoch": "no two brokers ever lead a partition in one epoch",
-    "StrongIsr": "who is in sync has everything below the leader's high watermark",
-    "ActiveLeader": "who leads is neither fenced nor stopping, and is in sync",
-    "ActiveIsr": "nobody who is fenced or stopping is in sync, but for the last (KIP-841)",
+    "StrongIsr": "an in-sync replica has everything below the leader's high watermark",
+    "ActiveLeader": "a leader is neither fenced nor stopping, and is in sync",
+    "ActiveIsr": "no fenced or stopping broker is in sync, except the last one (KIP-841)",
     "CompareAndSet": "the in-sync set is changed from the state that the change names",
-    "SameProcess": "who joins is the process that had caught up, not its successor (KIP-903)",
+    "SameProcess": "a replica that joins is the process that caught up, not a later one (KIP-903)",
     "SameEpoch": "the high watermark rises by what was fetched in the leader's own epoch (KIP-320)",
-    "RecoverableLog": "what a crash or a loss of power leaves, opens",
+    "RecoverableLog": "a log opens again after a crash or a loss of power",
     "OneOwner": "no two members of a group have a partition in one generation",
     "OwnerCommits": "a group's offset is committed by the member that has the partition now (C13)",
     "OneOutcome": "no transaction is committed here and aborted there",
-    "ProducerFenced": "a partition takes no batch of an earlier epoch of a producer than it has",
-    "CoordinatorFenced": "a partition takes no marker of an earlier coordinator than it has",
-    "OffsetsStay": "a group finds the last offset that was acknowledged to it, or a later one",
-    "MetadataStays": "what the controllers have committed stays, at its offset",
+    "ProducerFenced": "a partition accepts no batch of an older producer epoch than it has seen",
+    "CoordinatorFenced": "a partition accepts no marker of an older coordinator than it has seen",
+    "OffsetsStay": "a group reads back the last offset that was acknowledged to it, or a later one",
+    "MetadataStays": "metadata that the controllers have committed stays at its offset",
 }
 
 
