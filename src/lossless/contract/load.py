@@ -16,7 +16,7 @@ from lossless.contract.pipelines import (
     refuse_sinks_among_dead_letters,
 )
 from lossless.contract.place import ContractError, nearest, shown, syntax_error
-from lossless.contract.section import Document, Section
+from lossless.contract.section import LONG_MAX, Document, Section
 from lossless.contract.values import (
     SURVIVABLE,
     Client,
@@ -35,6 +35,9 @@ FILE_NAME = "lossless.toml"
 VARIABLE = "LOSSLESS_CONTRACT"
 
 _REPLICATION_FACTOR = 3
+# More than any cluster has: a larger number is a slip of the keyboard.
+BROKERS_MAX = 1_000
+PARTITIONS_MAX = 1_000_000
 
 
 def find_contract(
@@ -74,6 +77,9 @@ def load_contract(
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise syntax_error(error, file, text) from error
+    except (ValueError, RecursionError) as error:
+        # A number of thousands of digits, or thousands of brackets within each other.
+        raise ContractError(f"cannot be read as TOML: {error}", file=file) from error
     root = Section(Document(file=file, text=text, environment=environment), (), values)
     root.allow(*TOP)
     general = root.table("contract")
@@ -128,7 +134,7 @@ def _read_guarantee_of_pipeline(section: Section, inherited: Guarantee) -> Guara
 
 
 def _read_duplicates_max(section: Section, delivery: Delivery, inherited: Guarantee) -> int | None:
-    limit = section.integer("duplicates_max", None, least=0)
+    limit = section.integer("duplicates_max", None, least=0, most=LONG_MAX)
     if limit is None:
         if delivery == inherited.delivery:
             return inherited.duplicates_max
@@ -167,8 +173,8 @@ def _read_survives(section: Section) -> dict[FaultKind, int | bool]:
 def _read_cluster(section: Section) -> ClusterContract:
     section.allow(*keys_of("cluster"))
     return ClusterContract(
-        brokers=section.integer("brokers", 3, least=1),
-        controllers=section.integer("controllers", 0, least=0),
+        brokers=section.integer("brokers", 3, least=1, most=BROKERS_MAX),
+        controllers=section.integer("controllers", 0, least=0, most=BROKERS_MAX),
         racks=section.strings("racks"),
         config=section.settings("config"),
         client={**section.properties(), **section.settings("client")},
@@ -186,7 +192,7 @@ def _read_topic(section: Section, cluster: ClusterContract) -> TopicContract:
         )
     return TopicContract(
         name=section.name,
-        partitions=section.integer("partitions", 1, least=1),
+        partitions=section.integer("partitions", 1, least=1, most=PARTITIONS_MAX),
         replication_factor=section.integer(
             "replication_factor", min(_REPLICATION_FACTOR, cluster.brokers), least=1
         ),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 from urllib.parse import unquote, urlsplit
 
 from lossless.contract.keys import keys_of
-from lossless.contract.section import Section, one_of
+from lossless.contract.section import LONG_MAX, Section, one_of
 from lossless.contract.values import (
     DeltaSinkContract,
     Format,
@@ -25,6 +25,8 @@ from lossless.contract.values import (
 )
 
 TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+
+_FIRST_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 DEAD_LETTER_SUFFIX = "_dlt"
 PAUSES_UNTIL_STUCK = 2  # an open transaction is reported after so many of the promised pauses
@@ -82,9 +84,11 @@ def read_pipeline(section: Section, guarantee: Guarantee) -> PipelineContract:
         mode=section.choice("mode", get_args(Mode), "append"),
         start=_read_start(section),
         isolation=section.choice("isolation", get_args(Isolation), "read_committed"),
-        records_per_batch_max=section.integer("records_per_batch_max", None, least=1),
+        records_per_batch_max=section.integer(
+            "records_per_batch_max", None, least=1, most=LONG_MAX
+        ),
         trigger_s=section.seconds("trigger_s", 1.0),
-        dead_letters_max=section.integer("dead_letters_max", None, least=0),
+        dead_letters_max=section.integer("dead_letters_max", None, least=0, most=LONG_MAX),
         add_columns=section.boolean("add_columns", False),
         group=section.string("group", f"lossless-{section.name}"),
         retry_max_s=section.seconds("retry_max_s", 300.0),
@@ -224,6 +228,9 @@ def _read_start(section: Section) -> Start:
             "is a time without an offset, which means another moment on every machine",
             hint="add Z for UTC or an offset: 2025-01-31T12:00:00+01:00",
         )
+    if start < _FIRST_START:
+        # Kafka takes negative times for "earliest", "latest" and more.
+        raise section.error("start", "is before 1970", hint='for all records: start = "earliest"')
     return start
 
 
@@ -253,6 +260,8 @@ def _read_sink(section: Section) -> SinkContract:
     if scheme and scheme[1].lower() == "file":
         # file:/a, file:///a and file:a are all in use; a host in it is not.
         path = unquote(urlsplit(path).path)
+        if "\0" in path:
+            raise section.error("path", "holds the character NUL (%00)")
         scheme = None
     if scheme is None:
         path = str((section.document.file.parent / path).resolve())

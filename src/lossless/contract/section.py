@@ -6,6 +6,7 @@ A message shows what the file says, never what a `${…}` in it stands for.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,9 +20,15 @@ from lossless.contract.substitution import Substituted, SubstitutionError, subst
 
 Default = TypeVar("Default")
 # Paths are relative to the contract; the clients would start from wherever they were started.
+# What Kafka and Spark hold in 32 bits, and in 64.
+INTEGER_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+SECONDS_MAX = 100 * 366 * 86_400  # timers and timeouts do not reach further than centuries
 _FILE_SETTINGS = frozenset({"ssl.keystore.location", "ssl.truststore.location"})
 
 Choice = TypeVar("Choice", bound=str)
+_HOLDS_NUL = "holds the character NUL (U+0000)"
+_DIGITS_SHOWN_MAX = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,14 +120,18 @@ class Section:
             )
         return next(option for option in options if option == text)
 
-    def integer(self, key: str, default: Default, *, least: int) -> int | Default:
+    def integer(
+        self, key: str, default: Default, *, least: int, most: int = INTEGER_MAX
+    ) -> int | Default:
         if key not in self._values:
             return default
         value = self._values[key]
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.error(key, f"must be a whole number, not {self._shown(key)}")
         if value < least:
-            raise self.error(key, f"must be at least {least}, not {value}")
+            raise self.error(key, f"must be at least {least}, not {_toml(value)}")
+        if value > most:
+            raise self.error(key, f"must be at most {most}, not {_toml(value)}")
         return value
 
     def seconds(self, key: str, default: float, *, above_zero: bool = False) -> float:
@@ -129,9 +140,11 @@ class Section:
         value = self._values[key]
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.error(key, f"must be a number of seconds, not {self._shown(key)}")
-        if not value >= 0 or value == float("inf") or (above_zero and value == 0):
+        if not value >= 0 or (above_zero and value == 0):
             least = "above 0" if above_zero else "0 or more"
-            raise self.error(key, f"must be {least} seconds, not {value}")
+            raise self.error(key, f"must be {least} seconds, not {_toml(value)}")
+        if value > SECONDS_MAX:
+            raise self.error(key, f"must be at most {SECONDS_MAX} seconds, not {_toml(value)}")
         return float(value)
 
     def boolean(self, key: str, default: bool) -> bool:
@@ -198,6 +211,8 @@ class Section:
         found = parse_properties(text)
         for name, value in found.items():
             remember_setting(name, value)
+            if "\0" in value:
+                raise self.error("properties", f"names a file in which {name} {_HOLDS_NUL}")
         return found
 
     def table(self, key: str) -> Section:
@@ -226,17 +241,28 @@ class Section:
         return self._fill(key, value)
 
     def _fill(self, key: str | KeyPath, text: str) -> Substituted:
+        if "\0" in text:
+            raise self.error(key, _HOLDS_NUL)
         try:
-            return substitute(
+            found = substitute(
                 text, environment=self.document.environment, folder=self.document.file.parent
             )
         except SubstitutionError as error:
             raise self.error(key, f"cannot be filled in: {error.what}", hint=error.hint) from error
+        if "\0" in found.text:
+            raise self.error(key, _HOLDS_NUL)
+        return found
 
     def _setting(self, path: KeyPath, name: str, value: Any) -> str | None:
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, int | float):
+            if not -LONG_MAX - 1 <= value <= LONG_MAX:
+                raise self.error(
+                    path,
+                    "must be a number of at most 64 bits"
+                    + ("" if is_secret_name(name) else f", not {_toml(value)}"),
+                )
             return str(value)
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             value = ",".join(value)
@@ -291,6 +317,10 @@ def _toml(value: Any) -> str:
             return "a section"
         case list():
             return f"[{', '.join(_toml(item) for item in value)}]"
+        case int() if not isinstance(value, bool) and abs(value) > 10**_DIGITS_SHOWN_MAX:
+            return f"a number of {len(str(abs(value)))} digits"
+        case float() if not math.isfinite(value):
+            return str(value)
         case str() | bool() | int() | float():
             return json.dumps(value, ensure_ascii=False)
         case _:
