@@ -114,9 +114,12 @@ def test_topics_without_an_id_are_refused() -> None:
         asking(OldBrokers()).partitions(["orders"])
 
 
-def test_a_pattern_leaves_out_topics_of_kafka_itself() -> None:
+def test_a_pattern_leaves_out_internal_topics() -> None:
     class Listing(ScriptedAdmin):
         def list_topics(self, *_: Any, **_options: Any) -> Any:
-            return SimpleNamespace(topics=["orders", "__consumer_offsets", "__transaction_state"])
+            return SimpleNamespace(
+                topics=["orders", "__consumer_offsets", "__lossless_audit", "__own"]
+            )
 
     assert asking(Listing()).topics([], ".*") == ["orders"]
+    assert asking(Listing()).topics(["__own"]) == ["__own"]

@@ -31,6 +31,10 @@ PROVENANCE = "_lossless"
 DEAD_LETTER = "_lossless_dead_letter"
 IS_DEAD = "_lossless_dead"
 
+# The first moment that PostgreSQL can store, 4714-11-24 BC. Dead letters there carry it in place of
+# an earlier Kafka timestamp, and an audit compares all earlier ones as if they were this one.
+EARLIEST_MS = -210_866_803_200_000
+
 # In stored rows only: what the row held when it was written (contents.py).
 CONTENT_HASH = "_lossless_content_hash"
 

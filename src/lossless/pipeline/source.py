@@ -90,7 +90,8 @@ NO_TOPIC_ID = "A" * 22
 
 # Kafka's own topics: its administration client does not list them, so Spark never reads them by a
 # pattern. librdkafka lists them like any others.
-INTERNAL_TOPICS = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+# Names of topics that programs keep for themselves: Kafka's own, and this package's audit topic.
+INTERNAL_PREFIX = "__"
 
 
 def kafka_topic_id(uuid: object) -> str:
@@ -126,22 +127,29 @@ class SourceLog:
         self, names: Sequence[str], pattern: str | None = None, *, existing_only: bool = False
     ) -> list[str]:
         """The topics of a pipeline that exist now. BadInput if one asked for by name does not,
-        unless only the existing ones are asked for."""
-        existing = set(
-            self._call(lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)).topics
-        )
+        unless only the existing ones are asked for.
+
+        A pattern selects no internal topic.
+        """
+        existing = self.existing_topics()
         if pattern is not None:
-            return sorted(t for t in existing - INTERNAL_TOPICS if re.fullmatch(pattern, t))
+            chosen = (t for t in existing if re.fullmatch(pattern, t))
+            return sorted(t for t in chosen if not t.startswith(INTERNAL_PREFIX))
         if existing_only:
             return [name for name in names if name in existing]
         missing = sorted(set(names) - existing)
         if missing:
             self._require_describe(missing)
+            there = [t for t in sorted(existing) if not t.startswith(INTERNAL_PREFIX)]
             raise BadInput(
                 f"topic {', '.join(missing)} does not exist at {self._address}",
-                hint=f"topics there: {_some([t for t in sorted(existing) if t[:2] != '__'])}",
+                hint=f"topics there: {_some(there)}",
             )
         return list(names)
+
+    def existing_topics(self) -> set[str]:
+        """All topics that this client may see."""
+        return set(self._call(lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)).topics)
 
     def _require_describe(self, topics: Sequence[str]) -> None:
         """A listing leaves out what the client may not see; asked by name, the broker says so."""
@@ -465,7 +473,7 @@ def spark_options(pipeline: PipelineContract, client_settings: Mapping[str, str]
     settings = {**client_settings, **pipeline.config, "isolation.level": pipeline.isolation}
     options = consumer_options(settings)
     if pipeline.topic_pattern is not None:
-        options["subscribePattern"] = pipeline.topic_pattern
+        options["subscribePattern"] = f"(?!{INTERNAL_PREFIX})(?:{pipeline.topic_pattern})"
     else:
         options["subscribe"] = ",".join(pipeline.topics)
     options["includeHeaders"] = "true"

@@ -24,6 +24,8 @@ from lossless.tally import Tally, record_hash
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from lossless.pipeline.sinks.unreadable_files import UnreadableFile
+
 START_MS = 1_700_000_040_000  # the beginning of a minute
 SCHEMA = T.StructType(
     [T.StructField("note", T.StringType()), T.StructField(PROVENANCE, PROVENANCE_TYPE)]
@@ -188,8 +190,11 @@ class ListSink:
     def other_ledgers(self) -> dict[str, Ledger]:
         return {}
 
-    def missing_files(self) -> list[str]:
-        return []
+    def unreadable_files(self, *, read: bool) -> tuple[()]:  # noqa: ARG002
+        return ()
+
+    def leave_out(self, files: Sequence[UnreadableFile]) -> None:
+        """There are no files to leave out."""
 
     def contents(self, covered: Sequence[str]) -> DataFrame:
         return doubtful_rows(self.rows(), covered)
@@ -198,9 +203,13 @@ class ListSink:
         return self._frame(self.rows_)
 
     def dead_letters(self) -> DataFrame:
-        return self._frame(self.letters_)
+        bytes_ = [(r.key, r.value) for r in self.letters_]
+        letters = self._frame(self.letters_, bytes_, "key BINARY, value BINARY")
+        return letters.drop("note")
 
-    def _frame(self, records: list[Delivered]) -> DataFrame:
+    def _frame(
+        self, records: list[Delivered], more: list[tuple[bytes, bytes]] | None = None, ddl: str = ""
+    ) -> DataFrame:
         return self._spark.createDataFrame(
             [
                 (
@@ -211,8 +220,9 @@ class ListSink:
                         r.offset,
                         datetime.fromtimestamp(r.timestamp_ms / 1000, UTC),
                     ),
+                    *extra,
                 )
-                for r in records
+                for r, extra in zip(records, more or [()] * len(records), strict=True)
             ],
-            SCHEMA,
+            T.StructType([*SCHEMA.fields, *T.StructType.fromDDL(ddl).fields]) if ddl else SCHEMA,
         )

@@ -46,6 +46,10 @@ def bucket_of(offset: int) -> int:
     return timestamp_ms(offset) - timestamp_ms(offset) % BUCKET_MS
 
 
+def _hash_of_moments(offsets: Iterable[int], moments: dict[int, int]) -> int:
+    return sum(hash((o, moments.get(o, timestamp_ms(o)))) for o in offsets) % HASH_MODULUS
+
+
 @dataclass
 class World:
     """`fate` says what became of each settled record; offsets it lacks are transaction markers."""
@@ -55,7 +59,8 @@ class World:
     ahead: list[int] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     letters: list[int] = field(default_factory=list)
-    moved: dict[int, int] = field(default_factory=dict)  # rows with another timestamp
+    moved: dict[int, int] = field(default_factory=dict)  # outcomes with another timestamp
+    relogged: dict[int, int] = field(default_factory=dict)  # other records stand there since
     log_start: int = 0
     log_end: int | None = None  # None: just behind the last record
     compacted: bool = False
@@ -118,12 +123,14 @@ class World:
             return Region.BEFORE
         return Region.PURGED if offset < self.log_start else Region.SETTLED
 
-    def groups(self, offsets: list[int], *, table: bool = False) -> dict[tuple[int, Region], Group]:
+    def groups(
+        self, offsets: list[int], moments: dict[int, int], *, rows: bool = False
+    ) -> dict[tuple[int, Region], Group]:
         found: dict[tuple[int, Region], list[int]] = {}
         for o in offsets:
-            moment = self.moved.get(o, timestamp_ms(o)) if table else timestamp_ms(o)
+            moment = moments.get(o, timestamp_ms(o))
             found.setdefault((moment - moment % BUCKET_MS, self.region(o)), []).append(o)
-        distinct = table and expands(self.position)
+        distinct = rows and expands(self.position)
         return {
             key: Group(
                 tally=tally(sorted(set(inside)) if distinct else inside),
@@ -131,14 +138,10 @@ class World:
                 first_offset=min(inside),
                 last_offset=max(inside),
                 row_hash=tally(inside).hash,
-                moment_hash=self._moments(sorted(set(inside)) if distinct else inside, table),
+                moment_hash=_hash_of_moments(sorted(set(inside)) if distinct else inside, moments),
             )
             for key, inside in found.items()
         }
-
-    def _moments(self, offsets: Iterable[int], table: bool) -> int:
-        moved = self.moved if table else {}
-        return sum(hash((o, moved.get(o, timestamp_ms(o)))) for o in offsets) % HASH_MODULUS
 
     def evidence(self) -> PartitionEvidence:
         by_bucket: dict[int, Tally] | None = None
@@ -165,9 +168,11 @@ class World:
             compacted=self.compacted,
             logged={}
             if self.gone
-            else self.groups([o for o in self.log if o >= self.position.start_offset]),
-            stored=self.groups(self.rows, table=True),
-            letters=self.groups(self.letters),
+            else self.groups(
+                [o for o in self.log if o >= self.position.start_offset], self.relogged
+            ),
+            stored=self.groups(self.rows, self.moved, rows=True),
+            letters=self.groups(self.letters, self.moved),
             acknowledged=by_bucket,
             acknowledged_offsets=offsets,
             history=self.history,
@@ -214,14 +219,14 @@ class World:
                 rows=rows[o],
                 letters=letters[o],
                 key=f"key-{o}".encode() if logged[o] else None,
-                logged_at_ms=timestamp_ms(o) if logged[o] else None,
+                logged_at_ms=self.relogged.get(o, timestamp_ms(o)) if logged[o] else None,
                 stored_at_ms=self.moved.get(o, timestamp_ms(o)) if rows[o] + letters[o] else None,
             )
             once = min(rows[o], 1) if expands(self.position) else rows[o]
             normal = once + letters[o] == 1 and (
                 o < self.log_start
                 or (self.compacted and not logged[o])
-                or (logged[o] == 1 and o not in self.moved)
+                or (logged[o] == 1 and o not in self.moved and o not in self.relogged)
             )
             if o >= self.position.next_offset or o < self.position.start_offset:
                 normal = rows[o] + letters[o] == 0

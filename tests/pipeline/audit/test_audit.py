@@ -170,6 +170,52 @@ def test_a_row_altered_to_another_offset_is_named_with_the_one_it_had(
     ]
 
 
+def test_a_replaced_record_among_filtered_ones_is_named_with_contents(
+    audited: Auditor, topic: AuditedTopic, sink: ListSink
+) -> None:
+    victim = row(sink, 41)
+    sink.rows_.remove(victim)
+    sink.rows_.append(replace(victim, timestamp_ms=victim.timestamp_ms + 1))
+    report = audited(topic, sink, bucket_s=3600)
+    assert report.verdict is Verdict.BALANCED
+    assert any(
+        note.startswith("timestamps were not compared in 1 partition with filtered records")
+        for note in report.notes
+    )
+    report = audited(topic, sink, bucket_s=3600, contents=True)
+    assert report.verdict is Verdict.NOT_BALANCED
+    assert [f for f in named(report) if f[0] is not FindingKind.ALTERED] == [
+        (FindingKind.OTHER_TIMESTAMP, victim.partition, victim.offset)
+    ]
+
+
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_a_dead_letter_of_another_record_is_named_with_contents(
+    audited: Auditor, topic: AuditedTopic, sink: ListSink, part: str
+) -> None:
+    victim = sink.letters_[3]
+    sink.letters_[3] = replace(victim, **{part: b"another"})
+    assert named(audited(topic, sink, contents=True)) == [
+        (FindingKind.OTHER_RECORD, victim.partition, victim.offset)
+    ]
+
+
+def test_one_of_several_rows_with_another_timestamp_is_named(
+    audited: Auditor, client_settings: Mapping[str, str], spark: SparkSession
+) -> None:
+    topic = AuditedTopic(client_settings, partitions=1)
+    delivered = topic.send(0, 10)
+    sink = ListSink(spark)
+    sink.commit(delivered)
+    (source,) = sink.ledger_.positions
+    position = replace(sink.ledger_.positions[source], rows=20)
+    sink.ledger_ = Ledger(sequence=1, positions={source: position})
+    for moved_ms in (1, -1):
+        later = replace(delivered[4], timestamp_ms=delivered[4].timestamp_ms + moved_ms)
+        sink.rows_ = [*delivered, *delivered[:4], later, *delivered[5:]]
+        assert named(audited(topic, sink)) == [(FindingKind.OTHER_TIMESTAMP, 0, 4)]
+
+
 def test_a_row_from_a_topic_id_that_nobody_knows_is_named(
     audited: Auditor, topic: AuditedTopic, sink: ListSink
 ) -> None:

@@ -348,16 +348,85 @@ def test_rows_of_an_earlier_release_are_called_not_hashed_and_not_altered(
     assert "from offset 0 on, were written by an earlier release" in note
 
 
-def test_a_data_file_that_is_gone_is_named_with_the_records_in_it(
-    audited: Auditor, delta: Copy
+def truncate(file: Path) -> None:
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) // 2])
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def flip_bytes(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[-12:] = bytes(byte ^ 0xFF for byte in data[-12:])
+    file.write_bytes(data)
+    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def flip_bytes_of_every_page(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    for at in range(4, footer):
+        data[at] ^= 0xFF
+    file.write_bytes(data)
+    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def flip_bytes_under_a_checksum(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    file.write_bytes(data)
+
+
+DAMAGE = [
+    (Path.unlink, "is gone"),
+    (truncate, "bytes are left"),
+    (empty, "0 of "),
+    (flip_bytes, "reading it fails"),
+    (flip_bytes_of_every_page, "reading it fails"),
+    (flip_bytes_under_a_checksum, "reading it fails (ChecksumException)"),
+]
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize(
+    ("damage", "reason"), DAMAGE, ids=[damage.__name__ for damage, _ in DAMAGE]
+)
+def test_an_unreadable_data_file_is_named_with_the_records_in_it(
+    request: pytest.FixtureRequest,
+    audited: Auditor,
+    kind: str,
+    damage: Callable[[Path], None],
+    reason: str,
 ) -> None:
-    rows = delta.sink.rows().selectExpr(f"{PROVENANCE}.offset", "input_file_name() AS file")
+    copy: Copy = request.getfixturevalue(kind)
+    rows = copy.sink.rows().selectExpr(f"{PROVENANCE}.offset", "input_file_name() AS file")
     files = {row["offset"]: unquote(urlsplit(row["file"]).path) for row in rows.collect()}
-    gone = files[3]
-    Path(gone).unlink()
-    report = audited(delta.written.topic, delta.sink)
+    damaged = files[3]
+    damage(Path(damaged))
+    report = audited(copy.written.topic, copy.sink)
     assert report.verdict is Verdict.NOT_BALANCED
     assert {f.kind for f in report.findings} == {FindingKind.MISSING}
-    assert [f.offset for f in report.findings] == [o for o in sorted(files) if files[o] == gone]
-    assert "1 data file is gone from the delta table" in report.notes[0]
-    assert gone.rpartition("/")[2] in report.notes[0]
+    assert [f.offset for f in report.findings] == [o for o in sorted(files) if files[o] == damaged]
+    (note,) = (n for n in report.notes if "cannot be read" in n)
+    assert note.startswith("1 data file of the ")
+    assert damaged.rpartition("/")[2] in note
+    assert reason in note
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_files_that_are_as_they_were_written_are_not_called_damaged(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    copy: Copy = request.getfixturevalue(kind)
+    assert list(copy.sink.unreadable_files(read=True)) == []
+
+
+def test_a_damaged_file_is_named_when_contents_are_compared(audited: Auditor, delta: Copy) -> None:
+    rows = delta.sink.rows().selectExpr("input_file_name() AS file").distinct().collect()
+    damaged = Path(unquote(urlsplit(rows[0]["file"]).path))
+    truncate(damaged)
+    report = audited(delta.written.topic, delta.sink, contents=True)
+    assert {f.kind for f in report.findings} == {FindingKind.MISSING}
+    assert damaged.name in report.notes[0]

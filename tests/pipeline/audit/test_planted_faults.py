@@ -35,6 +35,12 @@ def filtering() -> World:
     return plain(filtering=True)
 
 
+def filtering_early() -> World:
+    """Nothing is filtered after offset 9."""
+    made = plain()
+    return World(fate={**made.fate, 3: FILTERED, 6: FILTERED}, commits=[10, 20, 40], ahead=[40])
+
+
 def expanding() -> World:
     return plain(rows_each=3)
 
@@ -128,6 +134,11 @@ def move(old: int, new: int) -> Callable[[World], None]:
 def at_time_of(*moves: tuple[int, int]) -> Callable[[World], None]:
     """Rows that carry the bucket of another offset's timestamp."""
     return lambda world: world.moved.update((row, bucket_of(other)) for row, other in moves)
+
+
+def replaced(offset: int, *, by_ms: int) -> Callable[[World], None]:
+    """Another record stands in the log at this offset, with a timestamp so much later."""
+    return lambda world: world.relogged.update({offset: timestamp_ms(offset) + by_ms})
 
 
 def shift(by: int) -> Callable[[World], None]:
@@ -291,6 +302,48 @@ FAULTS = [
         plain,
         lambda world: world.moved.update({o: timestamp_ms(o) + 1 for o in (35, 36, 37)}),
         [(Kind.OTHER_TIMESTAMP, offset) for offset in (35, 36, 37)],
+    ),
+    Fault(
+        "a record replaced in the log, at the same offset and leader epoch",
+        plain,
+        replaced(17, by_ms=1),
+        [(Kind.OTHER_TIMESTAMP, 17)],
+    ),
+    Fault(
+        "a record that became a dead letter replaced in the log",
+        plain,
+        replaced(14, by_ms=1),
+        [(Kind.OTHER_TIMESTAMP, 14)],
+    ),
+    Fault(
+        "a record replaced in a bucket without filtered records",
+        filtering_early,
+        replaced(17, by_ms=1),
+        [(Kind.OTHER_TIMESTAMP, 17)],
+    ),
+    Fault(
+        "a record replaced in the log of a topic that compacts",
+        lambda: plain(compacted=True),
+        replaced(17, by_ms=1),
+        [(Kind.OTHER_TIMESTAMP, 17)],
+    ),
+    Fault(
+        "a record replaced beside one that was compacted away",
+        compacted,
+        replaced(18, by_ms=1),
+        [(Kind.OTHER_TIMESTAMP, 18)],
+    ),
+    Fault(
+        "a record of which a transform made several rows replaced in the log",
+        expanding,
+        replaced(17, by_ms=1),
+        [(Kind.OTHER_TIMESTAMP, 17)],
+    ),
+    Fault(
+        "an acknowledged record replaced in the log by one of another minute",
+        acknowledged,
+        replaced(17, by_ms=60_000),
+        [(Kind.LOST, 17), (Kind.OTHER_TIMESTAMP, 17)],
     ),
     Fault(
         "two rows in each other's bucket",

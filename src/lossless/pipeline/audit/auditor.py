@@ -37,6 +37,7 @@ from lossless.pipeline.audit.differences import (
     DifferenceSearch,
     unknown_sources,
 )
+from lossless.pipeline.audit.identity import find_other_records, note_on_timestamps
 from lossless.pipeline.audit.log import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -59,6 +60,7 @@ from lossless.pipeline.audit.naming import in_bucket, name_lost, name_records
 from lossless.pipeline.audit.reports import choose_bucket_ms, gather
 from lossless.pipeline.audit.scan import Limits, Scan, UnknownGroup, scan
 from lossless.pipeline.audit.summary import (
+    MISSING_KINDS,
     AuditedPartition,
     add_buckets,
     buckets_of,
@@ -75,13 +77,13 @@ from lossless.pipeline.ledger import (
     SourcePartition,
     place_losses,
 )
-from lossless.pipeline.session import setting
 from lossless.tally import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-IGNORE_MISSING_FILES = "spark.sql.files.ignoreMissingFiles"
+    from lossless.pipeline.sinks.unreadable_files import UnreadableFile
+
 FILES_NAMED_MAX = 10
 Progress = Callable[[str], None]
 
@@ -103,8 +105,10 @@ class Audited(Protocol):
 
     def contents(self, covered: Sequence[str]) -> DataFrame: ...
 
-    def missing_files(self) -> Sequence[str]:
-        """Data files of the table that are gone."""
+    def unreadable_files(self, *, read: bool) -> Sequence[UnreadableFile]:
+        """Data files of the table that are gone or damaged."""
+
+    def leave_out(self, files: Sequence[UnreadableFile]) -> None: ...
 
     def dead_letters(self) -> DataFrame: ...
 
@@ -169,15 +173,22 @@ def audit(
 
     try:
         try:
-            return run()
-        except Unavailable:
-            gone = sink.missing_files()
-            if not gone:
-                raise
-        auditing.say("reading the table without the files that are gone")
-        with setting(spark, IGNORE_MISSING_FILES, "true"):
             report = run()
-        return replace(report, notes=[_files_gone(sink.describe(), gone), *report.notes])
+            if not any(finding.kind in MISSING_KINDS for finding in report.findings):
+                return report
+            # Spark takes an empty file, or one that is not in a folder, for no rows.
+            unreadable = sink.unreadable_files(read=False)
+        except Unavailable:
+            auditing.say("looking for files of the table that cannot be read")
+            unreadable = sink.unreadable_files(read=True)
+            if not unreadable:
+                raise
+            auditing.say("reading the table without the files that cannot be read")
+            sink.leave_out(unreadable)
+            report = run()
+        if not unreadable:
+            return report
+        return replace(report, notes=[_left_out(sink.describe(), unreadable), *report.notes])
     finally:
         log.close()
 
@@ -290,17 +301,21 @@ class _Audit:
         unknown = unknown_sources(rows, letters, strangers) if strangers else []
         notes = [note for note in (bucket_note, *skipped_reports, *acknowledged.notes) if note]
         if not contents:
-            notes.append(NOT_COMPARED)
+            notes += [NOT_COMPARED, *note_on_timestamps([p.examination for p in partitions])]
         elif ledger is not None:
             self.say("comparing the contents of rows")
             compared = compare_contents(
                 self.sink.contents(after.columns if after else ()), positions
             )
             notes += compared.notes
-            cut |= compared.cut
+            self.say("comparing timestamps and dead letters with the log")
+            others = find_other_records(
+                self.spark, self.log, [p.examination for p in partitions], rows, letters
+            )
+            cut |= compared.cut or others.cut
             partitions = [
                 _with_findings(
-                    p, compared.findings.get(p.examination.evidence.source, ()), bucket_ms
+                    _with_findings(p, compared.findings, bucket_ms), others.findings, bucket_ms
                 )
                 for p in partitions
             ]
@@ -448,19 +463,26 @@ class _Audit:
         )
 
 
-def _files_gone(where: str, gone: Sequence[str]) -> str:
-    files = "1 data file is" if len(gone) == 1 else f"{len(gone)} data files are"
-    more = f" and {len(gone) - FILES_NAMED_MAX} more" if len(gone) > FILES_NAMED_MAX else ""
+def _left_out(where: str, files: Sequence[UnreadableFile]) -> str:
+    count = "1 data file" if len(files) == 1 else f"{len(files)} data files"
+    more = f" and {len(files) - FILES_NAMED_MAX} more" if len(files) > FILES_NAMED_MAX else ""
     return (
-        f"{files} gone from the {where}, and the records that were stored there are missing: "
-        f"{', '.join(gone[:FILES_NAMED_MAX])}{more}"
+        f"{count} of the {where} cannot be read, and the records that were stored there are "
+        f"missing: {'; '.join(map(str, files[:FILES_NAMED_MAX]))}{more}"
     )
 
 
 def _with_findings(
-    partition: AuditedPartition, findings: Sequence[Finding], bucket_ms: int
+    partition: AuditedPartition,
+    findings: Mapping[SourcePartition, Sequence[Finding]],
+    bucket_ms: int,
 ) -> AuditedPartition:
-    added = [in_bucket(finding, bucket_ms) for finding in findings]
+    known = {(finding.kind, finding.offset) for finding in partition.findings}
+    added = [
+        in_bucket(finding, bucket_ms)
+        for finding in findings.get(partition.examination.evidence.source, ())
+        if (finding.kind, finding.offset) not in known
+    ]
     return replace(partition, findings=[*partition.findings, *added])
 
 

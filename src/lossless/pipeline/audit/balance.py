@@ -135,7 +135,7 @@ def examine(evidence: PartitionEvidence) -> Examination:
         for groups in (evidence.stored, evidence.letters)
         for _, region in groups
     )
-    doubts = _bucket_doubts(evidence, position)
+    doubts = _bucket_doubts(evidence, position, gap)
     faults = _ledger_faults(evidence, position, gap, gap_explained)
     suspect = (
         not gap_explained
@@ -218,6 +218,22 @@ def _is_part_of(part: Tally, whole: Tally) -> bool:
     return 0 < part.count < whole.count or part == whole
 
 
+def hides_timestamps(examination: Examination) -> bool:
+    """Whether filtered records prevent a comparison of timestamps by sums (see audit/identity.py).
+
+    A partition that was compared record by record hides nothing.
+    """
+    evidence = examination.evidence
+    return (
+        evidence.log is not None
+        and examination.position.filtered != NOTHING
+        and examination.compare is None
+        and any(
+            bucket_residue(evidence, bucket) != NOTHING for bucket in _settled_buckets(evidence)
+        )
+    )
+
+
 def bucket_residue(evidence: PartitionEvidence, bucket: int) -> Tally:
     """Logged and settled in a bucket, but neither stored nor dead."""
 
@@ -237,9 +253,13 @@ def _settled_buckets(evidence: PartitionEvidence) -> set[int]:
     }
 
 
-def _bucket_doubts(evidence: PartitionEvidence, position: Position) -> list[int]:
-    """Within a bucket only the filtered may be left over. Compaction takes that check away."""
-    if evidence.log is None or evidence.compacted:
+def _bucket_doubts(evidence: PartitionEvidence, position: Position, gap: Tally) -> list[int]:
+    """Within a bucket only the filtered may be left over.
+
+    A log from which compaction has removed records cannot be checked by bucket: it is compared
+    record by record.
+    """
+    if evidence.log is None or (evidence.compacted and gap != NOTHING):
         return []
     return [
         bucket
@@ -252,7 +272,8 @@ def _bucket_doubts(evidence: PartitionEvidence, position: Position) -> list[int]
 def _moments_differ(evidence: PartitionEvidence, bucket: int) -> bool:
     """Whether some record of a bucket was stored with another timestamp than the log's.
 
-    Told only where nothing was filtered: a filtered record leaves no timestamp but the log's.
+    The sums can be compared only where nothing was filtered: a filtered record leaves no timestamp
+    but the log's. `hides_timestamps` names the other partitions.
     """
 
     def of(groups: Groups) -> int:

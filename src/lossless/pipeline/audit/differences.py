@@ -78,8 +78,8 @@ class DifferenceSearch:
         self, examinations: Sequence[Examination], ranges: Ranges, expected: Column
     ) -> list[tuple[SourcePartition, Difference]]:
         sides = [
-            _side(records_of_table(self._rows).where(_inside(ranges)), rows=1),
-            _side(records_of_table(self._letters).where(_inside(ranges)), letters=1),
+            _side(records_of_table(self._rows).where(inside(ranges)), rows=1),
+            _side(records_of_table(self._letters).where(inside(ranges)), letters=1),
         ]
         log_ranges = _log_ranges(examinations, ranges)
         log = self._log.frame(self._spark, log_ranges)
@@ -94,7 +94,16 @@ class DifferenceSearch:
                 F.sum("letters").alias("letters"),
                 F.max("key").alias("key"),
                 F.max("logged_at_ms").alias("logged_at_ms"),
-                F.max("stored_at_ms").alias("stored_at_ms"),
+                F.min("stored_at_ms").alias("first_stored_at_ms"),
+                F.max("stored_at_ms").alias("last_stored_at_ms"),
+            )
+            # Of a record with several rows, the timestamp that is not the log's.
+            .withColumn(
+                "stored_at_ms",
+                F.when(
+                    F.col("first_stored_at_ms") == F.col("logged_at_ms"),
+                    F.col("last_stored_at_ms"),
+                ).otherwise(F.col("first_stored_at_ms")),
             )
             .where(~expected)
             .orderBy("topic_id", "partition", "offset")
@@ -138,10 +147,12 @@ def _is_source(source: SourcePartition) -> Column:
     return (F.col("topic_id") == source.topic_id) & (F.col("partition") == source.partition)
 
 
-def _inside(ranges: Ranges) -> Column:
+def inside(ranges: Ranges) -> Column:
+    """Whether a record is within the range of its partition."""
+
     def one(source: SourcePartition, offsets: OffsetRange) -> Column:
-        inside = _is_source(source) & (F.col("offset") >= offsets.first)
-        return inside if offsets.end is None else inside & (F.col("offset") < offsets.end)
+        above = _is_source(source) & (F.col("offset") >= offsets.first)
+        return above if offsets.end is None else above & (F.col("offset") < offsets.end)
 
     return reduce(_or, (one(source, offsets) for source, offsets in ranges.items()))
 

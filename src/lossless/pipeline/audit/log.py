@@ -86,7 +86,7 @@ class AuditedLog:
 
     def partitions(self, known: Iterable[SourcePartition]) -> list[SourcePartition]:
         """Every partition there is now of the pipeline's topics; `known` are the ledger's."""
-        existing = set(self._source.topics((), ".*"))
+        existing = self._source.existing_topics()
         remembered = {source.topic for source in known}
         # A topic that is gone and was never read is a mistake in the contract; one that is gone
         # and was read is for the audit to judge.

@@ -123,6 +123,7 @@ class FindingKind(StrEnum):
     REPLACED = "replaced in the log after it was read"
     ALTERED = "altered since it was stored"
     OTHER_TIMESTAMP = "stored with another timestamp than the log's"
+    OTHER_RECORD = "dead letter of another record than the log's"
     UNKNOWN_SOURCE = "stored from a partition that the ledger does not know"
     LEDGER = "the ledger does not agree"
 

@@ -14,6 +14,8 @@ from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from lossless.pipeline.sinks.unreadable_files import UnreadableFile
+
 
 class PlainTable:
     """Rows with PROVENANCE, written by whatever job: every record of the log must be there once."""
@@ -38,8 +40,11 @@ class PlainTable:
     def rows(self) -> DataFrame:
         return self._rows
 
-    def missing_files(self) -> tuple[()]:
+    def unreadable_files(self, *, read: bool) -> tuple[()]:  # noqa: ARG002
         return ()
+
+    def leave_out(self, files: Sequence[UnreadableFile]) -> None:
+        """There are no files to leave out."""
 
     def contents(self, covered: Sequence[str]) -> DataFrame:
         return doubtful_rows(self._rows, covered)

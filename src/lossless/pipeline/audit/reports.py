@@ -9,6 +9,7 @@ from lossless.acknowledged import AcknowledgedCount
 from lossless.errors import BadInput
 from lossless.pipeline.audit.model import LogBounds
 from lossless.pipeline.ledger import Position, SourcePartition
+from lossless.pipeline.outcomes import EARLIEST_MS
 from lossless.tally import Tally
 
 SECOND_MS = 1_000
@@ -36,7 +37,7 @@ class Acknowledged:
         for source, reports in self.reports.items():
             of_source = tallies.setdefault(source, {})
             for report in reports:
-                bucket = report.start_ms - report.start_ms % bucket_ms
+                bucket = _bucket_of(report, bucket_ms)
                 of_source[bucket] = of_source.get(bucket, Tally()) + report.tally
         return tallies
 
@@ -47,10 +48,15 @@ class Acknowledged:
         for source, reports in (self.reports or {}).items():
             of_source = offsets.setdefault(source, {})
             for report in reports:
-                bucket = report.start_ms - report.start_ms % bucket_ms
+                bucket = _bucket_of(report, bucket_ms)
                 first, last = of_source.get(bucket, (report.first_offset, report.last_offset))
                 of_source[bucket] = min(first, report.first_offset), max(last, report.last_offset)
         return offsets
+
+
+def _bucket_of(report: AcknowledgedCount, bucket_ms: int) -> int:
+    start_ms = max(report.start_ms, EARLIEST_MS)
+    return start_ms - start_ms % bucket_ms
 
 
 def gather(

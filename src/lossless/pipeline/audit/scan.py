@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from lossless.errors import Unavailable, Undecided
 from lossless.pipeline.audit.model import Group, Region, Side
 from lossless.pipeline.ledger import SourcePartition
-from lossless.pipeline.outcomes import PROVENANCE, hash_sums, provenance_hash, tally
+from lossless.pipeline.outcomes import EARLIEST_MS, PROVENANCE, hash_sums, provenance_hash, tally
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -102,13 +102,14 @@ def scan(
     return Scan(groups=found, unknown=unknown)
 
 
-def records_of_table(frame: DataFrame) -> DataFrame:
-    """topic_id, partition, offset, timestamp_ms of rows or letters, and nothing else."""
+def records_of_table(frame: DataFrame, *more: Column) -> DataFrame:
+    """topic_id, partition, offset, timestamp_ms of rows or letters, and what else is wanted."""
     return frame.select(
         F.col(f"{PROVENANCE}.topic_id").alias("topic_id"),
         F.col(f"{PROVENANCE}.partition").alias("partition"),
         F.col(f"{PROVENANCE}.offset").alias("offset"),
-        F.unix_millis(F.col(f"{PROVENANCE}.timestamp")).alias("timestamp_ms"),
+        _moment(F.col(f"{PROVENANCE}.timestamp")).alias("timestamp_ms"),
+        *more,
     )
 
 
@@ -123,9 +124,13 @@ def records_of_log(
         ),
         "partition",
         "offset",
-        F.unix_millis("timestamp").alias("timestamp_ms"),
+        _moment(F.col("timestamp")).alias("timestamp_ms"),
         *more,
     )
+
+
+def _moment(timestamp: Column) -> Column:
+    return F.greatest(F.unix_millis(timestamp), F.lit(EARLIEST_MS))
 
 
 def _groups(
@@ -137,16 +142,21 @@ def _groups(
     distinct: bool = False,
 ) -> DataFrame:
     rows: Column = F.lit(1)
+    timestamp = F.col("timestamp_ms")
+    moment = timestamp
     if distinct:
         records = records.groupBy("topic_id", "partition", "offset").agg(
-            F.min("timestamp_ms").alias("timestamp_ms"), F.count(F.lit(1)).alias("rows")
+            F.min("timestamp_ms").alias("timestamp_ms"),
+            F.max("timestamp_ms").alias("last_timestamp_ms"),
+            F.count(F.lit(1)).alias("rows"),
         )
         rows = F.col("rows")
-    timestamp = F.col("timestamp_ms")
+        # Rows of one record with different timestamps match no record of the log.
+        moment = F.when(timestamp == F.col("last_timestamp_ms"), timestamp)
     digest = provenance_hash(F.col("topic_id"), F.col("partition"), F.col("offset"))
     high, low = hash_sums(digest)
     row_high, row_low = hash_sums(digest, times=rows) if distinct else (high, low)
-    moment_high, moment_low = hash_sums(F.xxhash64("offset", "timestamp_ms"))
+    moment_high, moment_low = hash_sums(F.xxhash64(F.col("offset"), moment))
     return (
         records.groupBy(
             "topic_id",

@@ -166,7 +166,7 @@ class _FindingCounts:
                 self.missing[start] += finding.records
             elif finding.kind is FindingKind.DELETED_UNREAD:
                 self.lost_before_log[start] += finding.records
-            elif finding.kind is FindingKind.ALTERED:
+            elif finding.kind in (FindingKind.ALTERED, FindingKind.OTHER_RECORD):
                 self.altered[start] += finding.records
             elif finding.kind is FindingKind.DUPLICATED_IN_LOG:
                 self.duplicated_in_log[start] += finding.records

@@ -80,6 +80,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from lossless.pipeline.sinks.unreadable_files import UnreadableFile
+
 ATTEMPTS_MAX = 10
 
 
@@ -103,6 +105,7 @@ class DeltaSink:
         self._letters = DeltaLetters(spark, pipeline, f"{path.rstrip('/')}_dlt")
         self._sequence: int | None = None  # of the ledger, as last seen
         self._coordinated = False  # only one of two drivers can publish a version, as a race showed
+        self._left_out: frozenset[str] = frozenset()  # files that an audit does not read
         self._checked_version = -1  # no RESTORE up to here has taken our rows away
 
     def describe(self) -> str:
@@ -295,17 +298,25 @@ class DeltaSink:
                 f"there is no Delta table at {self._shown_path} yet",
                 hint="the first `lossless run` of the pipeline creates it",
             )
+        if self._left_out:
+            return self._delta.snapshot().load_without(self._left_out)
         return self._delta.load()
 
-    def missing_files(self) -> Sequence[str]:
+    def unreadable_files(self, *, read: bool) -> Sequence[UnreadableFile]:
         with self._storage("looking for the files of"):
-            return [*self._delta.missing_files(), *self._letters.missing_files()]
+            return [
+                *self._delta.unreadable_files(read=read),
+                *self._letters.unreadable_files(read=read),
+            ]
+
+    def leave_out(self, files: Sequence[UnreadableFile]) -> None:
+        self._left_out = frozenset(file.path for file in files)
 
     def contents(self, covered: Sequence[str]) -> DataFrame:
         return doubtful_rows(self.rows(), covered)
 
     def dead_letters(self) -> DataFrame:
-        return self._letters.visible(self._named_in(self._delta.snapshot()))
+        return self._letters.visible(self._named_in(self._delta.snapshot()), self._left_out)
 
     # The steps of a commit
 

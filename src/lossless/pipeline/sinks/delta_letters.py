@@ -25,6 +25,7 @@ Invariants
 from __future__ import annotations
 
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,8 @@ from lossless.pipeline.sinks.interface import SinkUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from lossless.pipeline.sinks.unreadable_files import UnreadableFile
 
 ATTEMPTS_MAX = 10
 
@@ -167,9 +170,12 @@ class DeltaLetters:
             f"the dead letter table {self.path} kept changing: {ATTEMPTS_MAX} attempts failed"
         )
 
-    def visible(self, named: Named | None) -> DataFrame:
-        """The letters that count. `named` must have been read before this is called: what was
-        named then is settled or still named in any later version of this table."""
+    def visible(self, named: Named | None, left_out: Collection[str] = ()) -> DataFrame:
+        """The letters that count, but for those in the files that are left out.
+
+        `named` must have been read before this is called: what was named then is settled or still
+        named in any later version of this table.
+        """
         snapshot = self._delta.snapshot()
         if not snapshot.exists:
             return self._delta.spark.createDataFrame([], LETTER_SCHEMA)
@@ -177,11 +183,15 @@ class DeltaLetters:
         counts = F.col("_sequence") <= settled
         if named is not None:
             counts = counts | named.is_it()
-        letters = self._delta.load(snapshot.version).where(self._is_ours() & counts)
+        if left_out:
+            letters = snapshot.load_without(left_out)
+        else:
+            letters = self._delta.load(snapshot.version)
+        letters = letters.where(self._is_ours() & counts)
         return letters.select(*LETTER_SCHEMA.fieldNames())
 
-    def missing_files(self) -> list[str]:
-        return self._delta.missing_files()
+    def unreadable_files(self, *, read: bool) -> list[UnreadableFile]:
+        return self._delta.unreadable_files(read=read)
 
     def settled(self) -> int:
         snapshot = self._delta.snapshot()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +23,11 @@ from lossless.errors import BadInput, Unavailable
 from lossless.pipeline.session import setting
 from lossless.pipeline.sinks.delta_replay import Replay, operations
 from lossless.pipeline.sinks.file_lock import jvm_file_lock
+from lossless.pipeline.sinks.unreadable_files import (
+    ListedFile,
+    UnreadableFile,
+    find_unreadable,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -127,10 +132,28 @@ class Snapshot:
         found = self._delta.to_list(self._java.setTransactions())
         return {str(each.appId()): int(each.version()) for each in found}
 
-    def data_files(self) -> set[str]:
+    def data_files(self) -> list[ListedFile]:
         """The files that the table consists of."""
-        paths = self._delta.frame(self._java.allFiles().toDF()).select("path").collect()
-        return {unquote(row["path"]) for row in paths}
+        files = self._delta.frame(self._java.allFiles().toDF()).select("path", "size", "stats")
+        listed = []
+        for row in files.collect():
+            path = unquote(row["path"])
+            listed.append(
+                ListedFile(
+                    path=path,
+                    uri=str(self._delta.child(path).toString()),
+                    size=row["size"],
+                    rows=json.loads(row["stats"] or "{}").get("numRecords"),
+                )
+            )
+        return listed
+
+    def load_without(self, paths: Collection[str]) -> DataFrame:
+        """The rows of all files but these."""
+        chosen = [
+            file for file in self._java.allFiles().collect() if unquote(file.path()) not in paths
+        ]
+        return self._delta.read_files(self._java, chosen)
 
     def file_paths(self, containing: str) -> set[str]:
         """The files that the table has, or had and still keeps for time travel.
@@ -306,12 +329,28 @@ class DeltaLog:
             store = store.logStoreImpl()
         return store
 
-    def missing_files(self) -> list[str]:
-        """The data files of the newest version that are no longer there."""
+    def unreadable_files(self, *, read: bool) -> list[UnreadableFile]:
+        """The data files of the newest version that are gone or damaged."""
         snapshot = self.snapshot()
         if not snapshot.exists:
             return []
-        return sorted(path for path in snapshot.data_files() if not self.has(path))
+        listed = snapshot.data_files()
+
+        def rows_of(files: Sequence[ListedFile]) -> DataFrame:
+            kept = {file.path for file in files}
+            return snapshot.load_without({file.path for file in listed} - kept)
+
+        return find_unreadable(self.spark, listed, self._size, rows_of if read else None)
+
+    def _size(self, file: ListedFile) -> int | None:
+        if not self.has(file.path):
+            return None
+        return int(self._files.getFileStatus(self.child(file.path)).getLen())
+
+    def read_files(self, snapshot: Any, files: Sequence[Any]) -> DataFrame:
+        """The rows of some files of a version, given as Delta's own objects."""
+        chosen = self.scala_list(files)
+        return self.frame(self._log().createDataFrame(snapshot, chosen, False, self.none))
 
     # Writing
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from lossless.pipeline.sinks.unreadable_files import UnreadableFile
+
 
 class CommitUnknown(Unavailable):
     """The sink may or may not have committed: read the ledger again."""
@@ -154,9 +156,14 @@ class Sink(Protocol):
     def rows(self) -> DataFrame:
         """The stored rows, for the audit; carries PROVENANCE."""
 
-    def missing_files(self) -> Sequence[str]:
-        """Data files that belong to the table or its dead letters and are gone; looked for when
-        reading failed."""
+    def unreadable_files(self, *, read: bool) -> Sequence[UnreadableFile]:
+        """Data files of the table or its dead letters that are gone or damaged.
+
+        `read`: files of the right length are read as well. Otherwise only names and lengths count.
+        """
+
+    def leave_out(self, files: Sequence[UnreadableFile]) -> None:
+        """`rows`, `contents` and `dead_letters` read the table without these files from now on."""
 
     def contents(self, covered: Sequence[str]) -> DataFrame:
         """The rows whose contents are not shown to be as written; see contents.py.

@@ -33,6 +33,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
@@ -77,6 +78,11 @@ from lossless.pipeline.sinks.parquet_staging import (
     Attempt,
     Staging,
 )
+from lossless.pipeline.sinks.unreadable_files import (
+    ListedFile,
+    UnreadableFile,
+    find_unreadable,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -104,6 +110,7 @@ class ParquetSink:
         self._log = CommitLog(self._folder, pipeline)
         self._staging = Staging(spark, self._folder)
         self._prepared: T.StructType | None = None
+        self._left_out: frozenset[str] = frozenset()
 
     def describe(self) -> str:
         return f"parquet files {self._path}"
@@ -201,10 +208,29 @@ class ParquetSink:
             if newest is None or newest.schema is None:
                 schema = T.StructType([T.StructField(PROVENANCE, PROVENANCE_TYPE)])
                 return self._spark.createDataFrame([], self._prepared or schema)
-            return self._reader(newest.schema).parquet(self._folder.uri()).drop(COMMIT_COLUMN)
+            rows = self._reader(newest.schema).parquet(self._folder.uri())
+            return self._without_left_out(rows).drop(COMMIT_COLUMN)
 
-    def missing_files(self) -> tuple[()]:
-        return ()
+    def unreadable_files(self, *, read: bool) -> Sequence[UnreadableFile]:
+        with self._reporting("read"):
+            rows, letters = self._listed_files()
+
+            def rows_of(files: Sequence[ListedFile]) -> DataFrame:
+                paths = [file.uri for file in files]
+                return self._spark.read.schema(self._schema()).parquet(*paths)
+
+            def letters_of(files: Sequence[ListedFile]) -> DataFrame:
+                paths = [file.uri for file in files]
+                return self._spark.read.schema(DEAD_LETTER_FILE_TYPE).parquet(*paths)
+
+            find = partial(find_unreadable, self._spark, size_of=self._size)
+            return [
+                *find(rows, read=rows_of if read else None),
+                *find(letters, read=letters_of if read else None),
+            ]
+
+    def leave_out(self, files: Sequence[UnreadableFile]) -> None:
+        self._left_out = frozenset(file.path for file in files)
 
     def contents(self, covered: Sequence[str]) -> DataFrame:
         return doubtful_rows(self.rows(), covered)
@@ -216,6 +242,37 @@ class ParquetSink:
             return found.select(PROVENANCE, letter).select(PROVENANCE, f"{DEAD_LETTER}.*")
 
     # Reading what is there
+
+    def _schema(self) -> T.StructType:
+        newest = self._log.newest()
+        schema = newest.schema if newest else None
+        return schema.toNullable() if schema else T.StructType([])
+
+    def _listed_files(self) -> tuple[list[ListedFile], list[ListedFile]]:
+        """What the commits wrote down about their files of rows, and of dead letters."""
+        rows: list[ListedFile] = []
+        letters: list[ListedFile] = []
+        for sequence in self._log.sequences():
+            for file in self._log.read(sequence).files:
+                path = f"{commit_name(sequence)}/{file.name}"
+                listed = ListedFile(
+                    path=path, uri=self._folder.uri(path), size=file.size, rows=file.rows
+                )
+                (letters if file.name.startswith(f"{DEAD_LETTERS}/") else rows).append(listed)
+        return rows, letters
+
+    def _size(self, file: ListedFile) -> int | None:
+        folder, _, name = file.path.rpartition("/")
+        return self._folder.sizes(folder).get(name)
+
+    def _without_left_out(self, frame: DataFrame) -> DataFrame:
+        """Spark does not open files that a filter on their path leaves out."""
+        if not self._left_out:
+            return frame
+        path = F.col("_metadata.file_path")
+        for ending in sorted(self._left_out):
+            frame = frame.where(~path.endswith(f"/{ending}"))
+        return frame
 
     def _reader(self, schema: T.StructType) -> DataFrameReader:
         # A session may be told to skip files that are gone or damaged; a count may not.
@@ -231,7 +288,7 @@ class ParquetSink:
         ]
         if not paths:
             return self._spark.createDataFrame([], DEAD_LETTER_FILE_TYPE)
-        return self._reader(DEAD_LETTER_FILE_TYPE).parquet(*paths)
+        return self._without_left_out(self._reader(DEAD_LETTER_FILE_TYPE).parquet(*paths))
 
     # Staging and committing
 

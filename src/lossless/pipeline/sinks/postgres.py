@@ -106,6 +106,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
+    from lossless.pipeline.sinks.unreadable_files import UnreadableFile
+
 _UNDEFINED_TABLE = "42P01"
 _NOT_ON_EXECUTORS = re.compile(
     r"No module named '(?:lossless|psycopg)|\(psycopg\) is not installed"
@@ -475,8 +477,11 @@ class PostgresSink:
         frame = scan_provenance(self._spark, self._dsn, snapshot, statements)
         return frame.select(F.struct(*PROVENANCE_TYPE.names).alias(PROVENANCE))
 
-    def missing_files(self) -> tuple[()]:
+    def unreadable_files(self, *, read: bool) -> tuple[()]:  # noqa: ARG002
         return ()
+
+    def leave_out(self, files: Sequence[UnreadableFile]) -> None:
+        """There are no files to leave out."""
 
     def contents(self, covered: Sequence[str]) -> DataFrame:
         """The server hashes every row again; only those that differ leave it. Readable until
