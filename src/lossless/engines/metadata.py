@@ -7,6 +7,7 @@ that lives longer may ask a broker that is paused or dead, and wait for it.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,16 +23,34 @@ _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 
+# librdkafka connects again and again; between two looks at what it complained about.
+LOOK_S = 0.5
+_MAY_PASS = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
+
+
+def _is_refusal(complaint: KafkaError) -> bool:
+    """Whether a login or a certificate was refused, which no second attempt changes."""
+    return complaint.code() == KafkaError._AUTHENTICATION or "certificate" in complaint.str()
+
+
 def read_metadata(settings: Mapping[str, str], *, timeout_s: float = 5.0) -> ClusterMetadata:
-    """Brokers, topics, leaders and in-sync replicas. `settings` by the Java client's names."""
+    """Brokers, topics, leaders and in-sync replicas. `settings` by the Java client's names.
+
+    Raises Unavailable after `timeout_s`, or as soon as a login or a certificate is refused.
+    """
     complaints: list[KafkaError] = []
     client = _client(settings, complaints)
-    try:
-        # All topics, since asking for one by name can create it.
-        return client.list_topics(timeout=timeout_s)
-    except KafkaException as error:
-        client.poll(0)  # hands over what was complained about meanwhile
-        raise _unreachable(settings, [*complaints, error.args[0]]) from error
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left_s = deadline - time.monotonic()
+        try:
+            # All topics, since asking for one by name can create it.
+            return client.list_topics(timeout=max(0.0, min(left_s, LOOK_S)))
+        except KafkaException as error:
+            client.poll(0)  # hands over what was complained about meanwhile
+            is_over = left_s <= LOOK_S or error.args[0].code() not in _MAY_PASS
+            if is_over or any(map(_is_refusal, complaints)):
+                raise _unreachable(settings, [*complaints, error.args[0]]) from error
 
 
 def read_partition(
