@@ -437,6 +437,18 @@ def test_a_sink_among_the_dead_letters_of_another_is_refused(
     assert f"sink] {key} is where the pipeline orders keeps its dead letters" in caught.value.what
 
 
+@pytest.mark.parametrize("value", ["1" + "0" * 5000, "[" * 100_000])
+def test_toml_that_python_cannot_read_is_refused(load: Load, value: str) -> None:
+    with pytest.raises(ContractError, match="cannot be read as TOML"):
+        load(f"[cluster]\nbrokers = {value}")
+
+
+def test_a_properties_file_with_the_character_nul_is_refused(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "consumer.properties").write_text("client.id=a\0")
+    with pytest.raises(ContractError, match=r"a file in which client\.id holds the character NUL"):
+        load(pipeline('properties = "consumer.properties"'))
+
+
 def test_the_place_is_short_for_those_who_stand_in_the_folder(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

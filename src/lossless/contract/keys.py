@@ -136,7 +136,12 @@ _KEYS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     ),
     "pipelines.NAME": (
         ("topics", "names of topics", "this or topic_pattern", "these are read"),
-        ("topic_pattern", "a regular expression", "this or topics", "topics that match are read"),
+        (
+            "topic_pattern",
+            "a regular expression",
+            "this or topics",
+            "topics that match are read, but for those whose names begin with `__`",
+        ),
         ("format", '"json" or "raw"', '"json"', "values are decoded, or stay bytes"),
         ("schema", "a JSON Schema file, or DDL", "needed for json", "decides columns and types"),
         ("transform", '"module:function"', "none", "the function changes every batch"),
