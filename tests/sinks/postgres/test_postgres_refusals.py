@@ -222,6 +222,40 @@ def test_values_that_postgres_cannot_hold_become_dead_letters_that_say_why(
         assert words in written.letters[offset]
 
 
+@pytest.mark.parametrize("sqlstate", ["P0001", "P0004", "2F003", "45000", "U0001"])
+def test_a_record_that_a_trigger_refuses_becomes_a_dead_letter(
+    spark: SparkSession, dsn: str, sqlstate: str
+) -> None:
+    query(
+        dsn,
+        "CREATE TABLE orders (n bigint, text text);"
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        f"RAISE EXCEPTION 'no third order' USING ERRCODE = '{sqlstate}'; END $$;"
+        "CREATE TRIGGER refuse BEFORE INSERT ON orders FOR EACH ROW WHEN (NEW.n = 3) "
+        "EXECUTE FUNCTION refuse()",
+    )
+    values = [encoded({"n": n, "text": "x"}) for n in range(6)]
+    written = write_records(spark, dsn, values)
+    assert written.stored == [0, 1, 2, 4, 5]
+    assert list(written.letters) == [3]
+    assert f"no third order (SQLSTATE {sqlstate})" in written.letters[3]
+
+
+def test_a_trigger_that_lacks_a_table_is_an_error_and_no_dead_letter(
+    spark: SparkSession, dsn: str
+) -> None:
+    query(
+        dsn,
+        "CREATE TABLE orders (n bigint, text text);"
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "PERFORM * FROM no_such_table; RETURN NEW; END $$;"
+        "CREATE TRIGGER refuse BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION refuse()",
+    )
+    with pytest.raises(BadInput, match="no_such_table"):
+        write_records(spark, dsn, [encoded({"n": 1, "text": "x"})])
+    assert query(dsn, "SELECT count(*) FROM orders") == [(0,)]
+
+
 @pytest.mark.parametrize("note", ["\0", "forbidden"])
 def test_a_record_of_which_one_row_cannot_be_stored_is_dead_as_a_whole(
     spark: SparkSession, dsn: str, note: str

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 
-from lossless.pipeline.outcomes import DEAD_LETTER, PROVENANCE, provenance_hash
+from lossless.pipeline.outcomes import DEAD_LETTER, EARLIEST_MS, PROVENANCE, provenance_hash
 from lossless.pipeline.sinks.interface import Place
 from lossless.pipeline.sinks.postgres_binary import HEADER, TRAILER, binary_rows, jsonb
 from lossless.pipeline.sinks.postgres_connection import connect, failing_as_task, set_timeouts
@@ -36,7 +36,12 @@ from lossless.pipeline.sinks.postgres_types import (
     copied,
     own_fields,
 )
-from lossless.pipeline.sinks.postgres_unstorable import unstorable, without_nul
+from lossless.pipeline.sinks.postgres_unstorable import (
+    TOO_EARLY,
+    too_early,
+    unstorable,
+    without_nul,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
 
 ATTEMPT = "_lossless_attempt"
 HASH = "_lossless_hash"
+_TIMESTAMP = f"{PROVENANCE}_timestamp"
 LETTER_COLUMNS = ("key", "value", "record_headers", "headers")
 RECEIPT_SCHEMA = (
     "attempt long, topic_id string, partition int, "
@@ -145,13 +151,23 @@ def _field(column: StagedColumn, values: pa.Array) -> pa.Array:
 
 
 def _letter_values(task: StagingTask, attempt: int, letters: pa.RecordBatch) -> list[pa.Array]:
-    source = [letters.column(name) for name in PROVENANCE_COLUMNS]
+    # The headers of a letter say what the Kafka timestamp was.
+    source = [
+        _held(letters.column(name)) if name == _TIMESTAMP else letters.column(name)
+        for name in PROVENANCE_COLUMNS
+    ]
     pipeline = pa.repeat(task.pipeline, len(letters))
     parts = [_letter_parts(letter) for letter in letters.column("letter").to_pylist()]
     key, value, *documents = (
         pa.array([part[name] for part in parts], pa.binary()) for name in LETTER_COLUMNS
     )
     return _marked(task, attempt, letters, [*source, pipeline, key, value, *map(jsonb, documents)])
+
+
+def _held(moments: pa.Array) -> pa.Array:
+    """Timestamps with the first one that PostgreSQL holds in place of those before it."""
+    first = pa.scalar(EARLIEST_MS * 1000, pa.int64()).cast(moments.type)
+    return pc.if_else(too_early(moments), first, moments)
 
 
 def _letter_parts(letter: str) -> dict[str, bytes | None]:
@@ -187,10 +203,13 @@ def _refuse(
 ) -> tuple[pa.RecordBatch, Mapping[Place, str]]:
     """The rows that can be stored, and why the others cannot."""
     reasons: dict[int, str] = {}
+    found = [(too_early(rows.column(_TIMESTAMP)), f"its Kafka timestamp {TOO_EARLY}")]
     for number, column in enumerate(columns):
         for mask, reason in unstorable(column, rows.column(f"row_{number}")):
-            for row in pc.indices_nonzero(mask.fill_null(False)).to_pylist():
-                reasons.setdefault(row, f"column {column.name} {reason}")
+            found.append((mask, f"column {column.name} {reason}"))
+    for mask, reason in found:
+        for row in pc.indices_nonzero(mask.fill_null(False)).to_pylist():
+            reasons.setdefault(row, reason)
     if not reasons:
         return rows, {}
     refused = rows.take(pa.array(list(reasons)))

@@ -7,10 +7,11 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lossless.pipeline.outcomes import EARLIEST_MS
 from lossless.pipeline.sinks.postgres_types import Kind, StagedColumn
 
 _DAY_US = 86_400_000_000
-_POSTGRES_MIN_US = -2_440_588 * _DAY_US  # 4714-11-24 BC, the first day of the Julian calendar
+TOO_EARLY = "is before 4714 BC, where PostgreSQL's calendar begins"
 # A NUL as to_json spells it, and not a backslash followed by "u0000".
 _JSON_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
@@ -26,9 +27,13 @@ def unstorable(column: StagedColumn, values: pa.Array) -> list[tuple[pa.Array, s
         mask = [value is not None and bool(_JSON_NUL.search(value)) for value in values.to_pylist()]
         found.append((pa.array(mask), "holds a NUL character (U+0000), which jsonb cannot"))
     elif column.kind is Kind.TIME:
-        mask = pc.less(_micros(values), _POSTGRES_MIN_US)
-        found.append((mask, "is before 4714 BC, where PostgreSQL's calendar begins"))
+        found.append((too_early(values), TOO_EARLY))
     return [(mask, reason) for mask, reason in found if _any(mask)]
+
+
+def too_early(moments: pa.Array) -> pa.Array:
+    """Which timestamps or dates PostgreSQL's calendar does not have."""
+    return pc.less(_micros(moments), EARLIEST_MS * 1000)
 
 
 def _unstorable_text(column: StagedColumn, values: pa.Array) -> list[tuple[pa.Array, str]]:
