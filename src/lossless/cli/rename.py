@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from rich.markup import escape
 
 from lossless.cli import options
 from lossless.cli.console import stderr, stdout
@@ -37,16 +38,18 @@ def command(old: str, new: str, master: str, contract_path: Path | None) -> None
     pipeline = find_pipeline(contract, new)
     if old == new:
         raise BadInput("OLD and NEW are the same name", hint="lossless rename OLD NEW")
-    with stderr.status("starting Spark"):
+    with stderr.status("starting Spark") as status:
         spark = build_session(
             "rename", master=master, settings=pipeline.spark, log=spark_log(contract)
         )
-    try:
-        sink = open_sink(spark, pipeline)
-        ledger = sink.take_over(old)
-        place = sink.describe()
-    finally:
-        spark.stop()
+        try:
+            status.update("opening the sink")
+            sink = open_sink(spark, pipeline)
+            place = sink.describe()
+            status.update(f"moving the ledger of {escape(old)} in the {escape(place)}")
+            ledger = sink.take_over(old)
+        finally:
+            spark.stop()
     stdout.print(
         f"{new} continues from the ledger of {old} in the {place}, at commit {ledger.sequence}",
         markup=False,

@@ -25,6 +25,7 @@ from lossless.errors import BadInput
 from lossless.pipeline.authorization import require_read
 from lossless.pipeline.batch import Batcher
 from lossless.pipeline.before_spark import check_master, check_sink
+from lossless.pipeline.contents import with_hash_column
 from lossless.pipeline.decode import Decoder, decoder
 from lossless.pipeline.events import Observer, unobserved
 from lossless.pipeline.ledger import Ledger, SourcePartition
@@ -50,7 +51,7 @@ class DryRun:
     ledger: Ledger
     offsets: Mapping[SourcePartition, int]
     latest: Mapping[SourcePartition, int]
-    row_schema: T.StructType
+    row_schema: T.StructType  # with the columns that are added to every row
     schema_difference: SchemaDifference
 
 
@@ -106,7 +107,7 @@ class Pipeline:
                 ledger=ledger,
                 offsets=going_on.offsets,
                 latest={source: held.latest for source, held in log.items()},
-                row_schema=runner.row_schema,
+                row_schema=with_hash_column(runner.row_schema),
                 schema_difference=runner.sink.schema_difference(runner.row_schema),
             )
 

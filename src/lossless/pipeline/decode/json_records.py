@@ -219,7 +219,7 @@ class JsonDecoder:
                 ),
             ),
             (
-                f"schema_of_variant({document}) = 'VOID'",
+                f"is_variant_null({document})",
                 _failed(SCHEMA_VIOLATION, "the value: null is not an object"),
             ),
             otherwise=let(self._reading(text), lambda r: self._verdict_on_row(r, document)),

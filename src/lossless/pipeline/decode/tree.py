@@ -53,6 +53,11 @@ ISO_8601_TIMESTAMP = rf"(?:{_LOCAL_TIMESTAMP}(?:Z|[+-]\d\d:?\d\d)?\z|{ISO_8601_D
 ISO_8601_LOCAL_TIMESTAMP = rf"(?:{_LOCAL_TIMESTAMP}\z|{ISO_8601_DATE})"
 RFC_3339_TIMESTAMP = rf"{_DATE_TIME}{_SECONDS}(?:Z|[+-]\d\d:\d\d)\z"
 
+_OFFSET = r"(?:Z|[+-]\d\d:?\d\d)\z"
+# Names of time zones whose clocks never change.
+WITHOUT_CHANGES = ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "+00:00")
+_SOON = "INTERVAL '23' HOUR"  # a day would be one of the calendar, with or without the change
+
 # Without leading zeros, as JSON writes numbers. Bounded, because a cast takes time that grows with
 # the square of the digits, and with an exponent of 5000000 it takes minutes.
 DECIMAL = r"^-?(?:0|[1-9]\d{0,99})(?:\.\d{1,99})?(?:[eE][+-]?0*\d{1,2})?\z"
@@ -226,6 +231,12 @@ class Scalar:
                     f" OR NOT {text} RLIKE {literal(self.written)}))"
                 ),
                 says=f"is not of type {self.called}",
+                shows=itself,
+            )
+        if isinstance(self.type, T.TimestampType) and self.written == ISO_8601_TIMESTAMP:
+            yield Rule(
+                broken=lambda text: _is_no_single_moment(text, self.converted(text)),
+                says="has no offset, and the session's time zone skips this time or has it twice",
                 shows=itself,
             )
         if isinstance(self.type, T.DoubleType | T.FloatType):
@@ -557,3 +568,25 @@ class Map:
 
 
 Node = Scalar | Object | Array | Map
+
+
+def _is_no_single_moment(text: Sql, moment: Sql) -> Sql:
+    """Whether a local time is skipped, or comes twice, when the clocks of the time zone change.
+
+    Spark moves a skipped time, and takes the first of two. Where the session's time zone is UTC, as
+    in sessions of this package, Spark finds that when it plans, and asks nothing of any record.
+    """
+    local = f"CAST({moment} AS TIMESTAMP_NTZ)"
+    # By how much the clocks are set back in the next hours, if they are: then a second moment has
+    # the same local time so much later.
+    set_back = f"({local} + {_SOON} - CAST({moment} + {_SOON} AS TIMESTAMP_NTZ))"
+    twice = (
+        f"({set_back} > INTERVAL '0' SECOND"
+        f" AND CAST({moment} + {set_back} AS TIMESTAMP_NTZ) = {local})"
+    )
+    skipped = f"TRY_CAST({text} AS TIMESTAMP_NTZ) != {local}"
+    return (
+        f"(current_timezone() NOT IN ({', '.join(map(literal, WITHOUT_CHANGES))})"
+        f" AND {text} IS NOT NULL AND NOT {text} RLIKE {literal(_OFFSET)}"
+        f" AND coalesce({skipped} OR {twice}, FALSE))"
+    )
