@@ -26,6 +26,7 @@ from lossless.pipeline.events import (
     Warned,
 )
 from lossless.pipeline.ledger import AcceptedLoss, SourcePartition
+from lossless.pipeline.outcomes import CONTENT_HASH, PROVENANCE
 from lossless.pipeline.runner import Runner
 from lossless.pipeline.sinks.interface import Staged
 from lossless.pipeline.watchdog import ManagerWatch
@@ -87,7 +88,11 @@ def test_a_batch_holds_no_more_records_than_allowed_and_the_last_lag_is_none(
 def test_topics_by_pattern_and_topics_that_appear_later(shop: MakeShop) -> None:
     orders = shop()
     orders.produce(range(5))
-    pattern = f'topic_pattern = "{orders.topic}.*"'
+    # One is internal by its name, as __lossless_audit is; the other does not match as a whole.
+    for other in (f"__{orders.topic}", f"more-{orders.topic}"):
+        create_topic(orders.bootstrap_servers, other, partitions=1)
+        orders.produce(range(50, 55), topic=other)
+    pattern = f'topic_pattern = "(__)?{orders.topic}.*"'
     orders.pipeline(topics=pattern).run(once=True)
     create_topic(orders.bootstrap_servers, f"{orders.topic}-more", partitions=1)
     orders.produce(range(5, 8), topic=f"{orders.topic}-more")
@@ -208,6 +213,32 @@ def test_a_batch_that_spark_hands_over_empty_is_not_committed(
     )
     assert orders.numbers() == list(range(10))
     assert "Spark handed over no record between offsets 0 and 10" in retried[0]
+
+
+def test_a_transform_that_fails_once_is_retried_and_makes_no_dead_letters(
+    shop: MakeShop,
+) -> None:
+    """The failure of a service that the transform asks: no record is to blame."""
+    orders = shop()
+    failed = orders.folder / "failed"
+    (orders.folder / "asks_a_service.py").write_text(
+        "import pathlib\n"
+        "from pyspark.sql import functions as F\n"
+        "@F.udf('bigint')\n"
+        "def ask(number):\n"
+        f"    failed = pathlib.Path({str(failed)!r})\n"
+        "    if number in (3, 7) and not failed.exists():\n"
+        "        failed.touch()\n"
+        "        raise ConnectionError('the service is away')\n"
+        "    return number\n"
+        "def transform(rows):\n"
+        "    return rows.withColumn('number', ask('number'))\n"
+    )
+    orders.produce(range(10))
+    ledger = orders.pipeline('transform = "asks_a_service:transform"').run(once=True)
+    assert failed.exists()
+    assert orders.numbers() == list(range(10))
+    assert sum(p.dead.count for p in ledger.positions.values()) == 0
 
 
 def test_a_transform_that_adds_rows_of_a_table_is_refused_before_the_commit(
@@ -353,6 +384,7 @@ def test_a_dry_run_shows_the_offsets_and_writes_nothing(shop: MakeShop) -> None:
     assert {s.partition: o for s, o in plan.offsets.items()} == {0: 0}
     assert {s.partition: o for s, o in plan.latest.items()} == {0: 12}
     assert "hunter2" not in str(plan)
+    assert plan.row_schema.names[-2:] == [PROVENANCE, CONTENT_HASH]
     assert not plan.schema_difference.exists
     assert not (orders.folder / "table").exists()
 

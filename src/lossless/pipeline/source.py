@@ -473,7 +473,8 @@ def spark_options(pipeline: PipelineContract, client_settings: Mapping[str, str]
     settings = {**client_settings, **pipeline.config, "isolation.level": pipeline.isolation}
     options = consumer_options(settings)
     if pipeline.topic_pattern is not None:
-        options["subscribePattern"] = f"(?!{INTERNAL_PREFIX})(?:{pipeline.topic_pattern})"
+        # Spark takes a topic if the pattern is found anywhere in its name.
+        options["subscribePattern"] = rf"\A(?!{INTERNAL_PREFIX})(?:{pipeline.topic_pattern})\z"
     else:
         options["subscribe"] = ",".join(pipeline.topics)
     options["includeHeaders"] = "true"

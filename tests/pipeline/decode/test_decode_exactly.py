@@ -23,6 +23,7 @@ from lossless.errors import BadInput
 from lossless.pipeline.decode import decoder
 from lossless.pipeline.decode.ddl import parse_ddl
 from lossless.pipeline.outcomes import IS_DEAD, PROVENANCE
+from lossless.pipeline.session import setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -181,6 +182,28 @@ def test_a_long_text_does_not_stall_a_batch(spark: SparkSession) -> None:
     )
     assert found[0] == {"note": lines}
     assert 'ratio: "1000' in found[1]
+
+
+MEGABYTE = 2**20
+LONG_DOCUMENTS = {
+    "backslashes": json.dumps({"note": {"a": "\\" * (MEGABYTE // 2)}}),
+    "quotes": json.dumps({"note": {"a": '"' * (MEGABYTE // 2)}}),
+    "escaped characters": '{"note":{"a":"' + r"\u00e4" * (MEGABYTE // 6) + '"}}',
+    "a key with escapes": '{"note":{"' + r"\n" * 20_000 + '":1}}',  # Spark takes 50,000
+    "many elements": json.dumps({"note": [1.5] * (MEGABYTE // 5)}),
+    "many members": json.dumps({"note": {f"k{n}": n for n in range(MEGABYTE // 14)}}),
+    "many empty objects": json.dumps({"note": [{}] * (MEGABYTE // 4)}),
+    "white space": '{"note":{"a":' + " " * MEGABYTE + "1}}",
+}
+
+
+@pytest.mark.parametrize("shape", LONG_DOCUMENTS)
+def test_a_long_document_kept_as_text_does_not_stall_a_batch(
+    spark: SparkSession, shape: str
+) -> None:
+    text = LONG_DOCUMENTS[shape]
+    (found,) = verdicts(spark, decoder("json", "note STRING"), [text])
+    assert found == {"note": text.removeprefix('{"note":').removeprefix(" ")[:-1]}
 
 
 def test_amounts_of_json_schema_are_decimals(spark: SparkSession, tmp_path: Path) -> None:
@@ -504,3 +527,39 @@ def test_random_documents_are_stored_as_they_were_sent_or_become_dead_letters(
 
 def test_the_reference_lists_every_kind_of_value_against_every_type(spark: SparkSession) -> None:
     assert PAGE.read_text() == render(spark), "run scripts/document-values"
+
+
+NO_MOMENT = "has no offset, and the session's time zone skips this time or has it twice"
+
+
+@pytest.mark.parametrize(
+    ("zone", "text", "moment"),
+    [
+        ("Europe/Berlin", "2026-03-29T02:30:00", None),  # the clocks skip it
+        ("Europe/Berlin", "2026-03-29T01:59:59.999999", "2026-03-29T00:59:59.999999+00:00"),
+        ("Europe/Berlin", "2026-03-29T03:00", "2026-03-29T01:00:00+00:00"),
+        ("Europe/Berlin", "2026-10-25 02:30:00", None),  # it comes twice
+        ("Europe/Berlin", "2026-10-25T02:00", None),
+        ("Europe/Berlin", "2026-10-25T01:59:59", "2026-10-24T23:59:59+00:00"),
+        ("Europe/Berlin", "2026-10-25T03:00", "2026-10-25T02:00:00+00:00"),
+        ("Europe/Berlin", "2026-10-25T02:30:00+02:00", "2026-10-25T00:30:00+00:00"),
+        ("Europe/Berlin", "2026-10-25T02:30:00+0100", "2026-10-25T01:30:00+00:00"),
+        ("Europe/Berlin", "2026-03-29T02:30:00Z", "2026-03-29T02:30:00+00:00"),
+        ("Europe/Berlin", "2026-07-01", "2026-06-30T22:00:00+00:00"),
+        ("America/Sao_Paulo", "2018-11-04", None),  # a day without a midnight
+        ("Australia/Lord_Howe", "2026-04-05T01:45", None),  # half an hour comes twice
+        ("Pacific/Apia", "2011-12-30T12:00", None),  # a day that was skipped
+        ("UTC", "2026-03-29T02:30:00", "2026-03-29T02:30:00+00:00"),
+    ],
+)
+def test_a_local_time_that_is_no_moment_or_two_is_a_dead_letter(
+    spark: SparkSession, zone: str, text: str, moment: str | None
+) -> None:
+    made = decoder("json", "at TIMESTAMP", group="g")
+    record = json.dumps({"at": text})
+    with setting(spark, "spark.sql.session.timeZone", zone):
+        (outcome,) = decoded(spark, made, [record])
+    if moment is None:
+        assert verdict(outcome) == f"SchemaViolation: at: {text} {NO_MOMENT}"
+    else:
+        assert outcome["at"].astimezone(UTC).isoformat() == moment
