@@ -17,14 +17,17 @@ from lossless.pipeline.audit import AuditReport, Verdict, audit
 from lossless.pipeline.direct_source import HELD_MS_MAX, OUT_OF_RANGE_MS, direct_records
 from lossless.pipeline.ledger import Ledger
 from lossless.pipeline.outcomes import PROVENANCE
+from lossless.pipeline.pipeline import Pipeline
 from lossless.pipeline.sinks import open_sink
 from lossless.pipeline.sinks.interface import Sink
 from lossless.pipeline.transform import OffsetRange
+from postgres_server import PostgresServer
 from shop import MakeShop, Shop, order
 
 IN_NANOSECONDS = 1_767_225_600_000_000_000
 IN_MICROSECONDS = 1_767_225_600_000_000
 YEAR_1 = -62_135_596_800_000
+BEFORE_4714_BC = -220_000_000_000_000
 NOW = 0  # librdkafka's way to say so
 ANY_TIMESTAMP = {"message_timestamp_after_max_ms": str(2**63 - 1)}
 HEADERS = [("trace", b"\x00\xff"), ("trace", b""), ("nothing", None)]
@@ -113,6 +116,24 @@ def test_a_timestamp_that_spark_cannot_hold_makes_a_dead_letter_and_the_others_a
     assert (early["key"], early["record_headers"]) == (None, None)
     assert early["headers"]["kafka_dlt-original-timestamp"] == str(-IN_NANOSECONDS)
 
+    assert audited(orders).verdict is Verdict.BALANCED
+
+
+def test_a_timestamp_before_the_calendar_of_postgres_makes_a_dead_letter(
+    shop: MakeShop, postgres_server: PostgresServer
+) -> None:
+    orders = shop(**ANY_TIMESTAMP)
+    produce_at(orders, [NOW, BEFORE_4714_BC, YEAR_1, NOW])
+    into = f'type = "postgres"\ndsn = "{postgres_server.dsn(postgres_server.create_database())}"'
+    contract = orders.contract("retry_max_s = 0", sink=into)
+    contract.write_text(contract.read_text().replace('path = "./table"', 'table = "orders"'))
+    pipeline = Pipeline("orders", contract=contract, spark=orders.spark)
+    assert counts(pipeline.run(once=True)) == (4, 3, 1, 0)
+    sink = sink_of(orders)  # the letters can be read for as long as it is there
+    (letter,) = sink.dead_letters().collect()
+    assert letter[PROVENANCE]["timestamp"].year == 1582
+    assert letter["headers"]["kafka_dlt-original-offset"] == "1"
+    assert "Kafka timestamp is before 4714 BC" in letter["headers"]["kafka_dlt-exception-message"]
     assert audited(orders).verdict is Verdict.BALANCED
 
 

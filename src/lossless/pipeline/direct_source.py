@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from pyspark.sql import functions as F
 
 from lossless.contract import librdkafka_settings
+from lossless.pipeline.outcomes import EARLIEST_MS
 from lossless.pipeline.source import REQUEST_TIMEOUT_S
 from lossless.pipeline.transform import OffsetRange
 
@@ -33,7 +34,7 @@ HELD_MS_MIN = -HELD_MS_MAX
 GREGORIAN_SINCE_MS = -12_219_292_800_000  # 1582-10-15
 # What `timestamp` holds instead: moments that every sink can store and every tool can show.
 LAST_SHOWN_MS = 253_402_300_799_999  # the end of the year 9999
-FIRST_SHOWN_MS = GREGORIAN_SINCE_MS
+FIRST_SHOWN_MS = EARLIEST_MS
 
 DAY_MS = 86_400_000
 DAYS_FROM_MARCH_OF_YEAR_0 = 719_470  # of the Julian calendar, to 1970-01-01 of the Gregorian

@@ -31,9 +31,9 @@ PROVENANCE = "_lossless"
 DEAD_LETTER = "_lossless_dead_letter"
 IS_DEAD = "_lossless_dead"
 
-# The first moment that PostgreSQL can store, 4714-11-24 BC. Dead letters there carry it in place of
-# an earlier Kafka timestamp, and an audit compares all earlier ones as if they were this one.
-EARLIEST_MS = -210_866_803_200_000
+# 1582-10-15, which every sink can store and every tool can show. Dead letters carry it in place of
+# an earlier Kafka timestamp that cannot be stored, so an audit takes all earlier ones for this one.
+EARLIEST_MS = -12_219_292_800_000
 
 # In stored rows only: what the row held when it was written (contents.py).
 CONTENT_HASH = "_lossless_content_hash"

@@ -165,7 +165,7 @@ def _letter_values(task: StagingTask, attempt: int, letters: pa.RecordBatch) -> 
 
 
 def _held(moments: pa.Array) -> pa.Array:
-    """Timestamps with the first one that PostgreSQL holds in place of those before it."""
+    """Timestamps with EARLIEST_MS in place of those that PostgreSQL cannot hold."""
     first = pa.scalar(EARLIEST_MS * 1000, pa.int64()).cast(moments.type)
     return pc.if_else(too_early(moments), first, moments)
 

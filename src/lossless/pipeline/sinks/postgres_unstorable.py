@@ -7,10 +7,10 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lossless.pipeline.outcomes import EARLIEST_MS
 from lossless.pipeline.sinks.postgres_types import Kind, StagedColumn
 
 _DAY_US = 86_400_000_000
+_POSTGRES_MIN_US = -2_440_588 * _DAY_US  # 4714-11-24 BC, the first day of the Julian calendar
 TOO_EARLY = "is before 4714 BC, where PostgreSQL's calendar begins"
 # A NUL as to_json spells it, and not a backslash followed by "u0000".
 _JSON_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
@@ -33,7 +33,7 @@ def unstorable(column: StagedColumn, values: pa.Array) -> list[tuple[pa.Array, s
 
 def too_early(moments: pa.Array) -> pa.Array:
     """Which timestamps or dates PostgreSQL's calendar does not have."""
-    return pc.less(_micros(moments), EARLIEST_MS * 1000)
+    return pc.less(_micros(moments), _POSTGRES_MIN_US)
 
 
 def _unstorable_text(column: StagedColumn, values: pa.Array) -> list[tuple[pa.Array, str]]:
