@@ -16,6 +16,7 @@ from lossless.engines.waiting import wait_until
 
 START_TIMEOUT_S = 60
 SPARK_HOME = Path(pyspark.__file__).parent
+WORKERS = ("127.0.0.1", "127.0.0.2")
 DEPLOY = "org.apache.spark.deploy"
 
 
@@ -29,18 +30,19 @@ class StandaloneSpark:
         self.address = self._start_master(port=0)
 
     def start_workers(self) -> None:
-        """Returns when both have registered."""
+        """Each at an address of its own. Returns when both have registered."""
         self._workers = [
             _start(
                 f"{DEPLOY}.worker.Worker",
                 self._folder / f"worker-{number}.log",
-                *("--host", "127.0.0.1", "--port", "0", "--cores", "1", "--memory", "1g"),
+                *("--host", WORKERS[number], "--port", "0", "--cores", "1", "--memory", "1g"),
                 *("--work-dir", str(self._folder / f"work-{number}"), "--webui-port", "0"),
                 self.address,
+                host=WORKERS[number],
             )
-            for number in range(2)
+            for number in range(len(WORKERS))
         ]
-        _wait_for(self._master_log, r"Registering worker (\S+)", 2)
+        _wait_for(self._master_log, r"Registering worker (\S+)", len(WORKERS))
 
     def restart_master(self) -> None:
         """Kills it; the new one, at the same address, has no memory of any application."""
@@ -48,6 +50,9 @@ class StandaloneSpark:
         master.kill()
         master.wait()
         self._start_master(port=int(self.address.rpartition(":")[2]))
+
+    def dead_workers(self) -> int:
+        return sum(worker.poll() is not None for worker in self._workers)
 
     def stop(self) -> None:
         processes = [*self._workers, *self._masters]
@@ -82,14 +87,16 @@ def standalone_spark(folder: Path) -> Iterator[StandaloneSpark]:
         cluster.stop()
 
 
-def _start(role: str, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
+def _start(
+    role: str, log: Path, *arguments: str, host: str = "127.0.0.1"
+) -> subprocess.Popen[bytes]:
     with log.open("wb") as output:
         return subprocess.Popen(
             [str(SPARK_HOME / "bin" / "spark-class"), role, *arguments],
             env={
                 **os.environ,
                 "SPARK_HOME": str(SPARK_HOME),
-                "SPARK_LOCAL_IP": "127.0.0.1",
+                "SPARK_LOCAL_IP": host,
                 "SPARK_MASTER_WEBUI_PORT": "0",
                 "PYSPARK_PYTHON": sys.executable,
                 "SPARK_DAEMON_MEMORY": "256m",

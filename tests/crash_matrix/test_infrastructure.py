@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from cutting_proxy import CuttingProxy
-from delivery import Delivery, MakeDelivery, each_time_on
+from delivery import SINKS, Delivery, MakeDelivery, each_time_on
 from lossless.engines.waiting import wait_until
 from lossless.pipeline.events import Committed, Event, Retrying
 from lossless.pipeline.source import SourceLog
@@ -55,6 +55,44 @@ def deadly(number):
     if number == 300 and not fired.exists():
         executor = next(p for p in psutil.Process().parents() if p.name() == "java")
         fired.write_text("300")
+        executor.kill()
+    return number
+
+def transform(rows):
+    return rows.withColumn("number", deadly("number"))
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("sink", SINKS)
+def test_a_worker_killed_in_the_middle_of_a_batch(
+    sink: str, make_delivery: MakeDelivery, tmp_path: Path
+) -> None:
+    """The worker and its executor die by kill -9; the worker at the other address takes over."""
+    delivery = make_delivery(sink, transform="deadly:transform")
+    fired = delivery.folder / "fired"
+    (delivery.folder / "deadly.py").write_text(_KILLS_WORKER.format(fired=str(fired)))
+    with standalone_spark(tmp_path) as cluster:
+        process = delivery.driver(master=cluster.address)
+        assert process.wait(DRIVER_TIMEOUT_S) == 0, delivery.driver_log()
+        assert fired.read_text() == "300"
+        assert cluster.dead_workers() == 1
+    delivery.assert_exactly_once(delivery.run())
+
+
+_KILLS_WORKER = """
+import pathlib
+import psutil
+from pyspark.sql import functions as F
+
+@F.udf("bigint")
+def deadly(number):
+    fired = pathlib.Path({fired!r})
+    if number == 300 and not fired.exists():
+        executor, worker = [p for p in psutil.Process().parents() if p.name() == "java"][:2]
+        assert "org.apache.spark.deploy.worker.Worker" in worker.cmdline()
+        fired.write_text("300")
+        worker.kill()
         executor.kill()
     return number
 
