@@ -351,7 +351,7 @@ def stop_at_the_first_step(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return stopped
 
-    monkeypatch.setattr("lossless.cli.up.start_cluster", stop("up"))
+    monkeypatch.setattr("lossless.engines.local.start.start_cluster", stop("up"))
     monkeypatch.setattr("lossless.pipeline.pipeline.Pipeline.run", stop("run"))
     monkeypatch.setattr("lossless.pipeline.pipeline.Pipeline.dry_run", stop("pipeline"))
     monkeypatch.setattr("lossless.client.producing.producer.Producer.__init__", stop("producer"))
