@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -263,3 +265,87 @@ def test_a_transaction_over_uncommitted_records_is_refused(kafka: Kafka) -> None
             ):
                 raise AssertionError("it began")
             consumer.stop()
+
+
+class Interrupted(Exception):
+    """What a signal handler raises."""
+
+
+@contextmanager
+def interrupting() -> Iterator[Callable[[float], None]]:
+    """Gives a function that makes a signal handler raise Interrupted, after so many seconds."""
+
+    def on_alarm(_signal: int, _frame: object) -> None:
+        raise Interrupted
+
+    def interrupt_after(seconds: float) -> None:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    try:
+        yield interrupt_after
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_exceptions_of_signal_handlers_in_a_commit_leave_every_record_stored_once(
+    kafka: Kafka,
+) -> None:
+    """At any moment of it. The exception is the handler's, and the loop continues after it."""
+    filled(kafka, 60)
+    chance = random.Random(7)
+    interruptions = 0
+    with copying(kafka) as producer, kafka.consumer() as consumer, interrupting() as interrupt:
+        is_done = False
+        while not is_done:
+            try:
+                for message in consumer:
+                    with producer.transaction(consumer) as transaction:
+                        transaction.send(output(kafka), message.value()).result(PATIENCE_S)
+                        interrupt(chance.uniform(0.0005, 0.02))
+                    interrupt(0)
+                    if number(message) == 59:
+                        break
+            except Interrupted:
+                interruptions += 1
+            is_done = kafka.committed() == [60]
+    assert interruptions > 0
+    assert copies_of(kafka) == list(range(60))
+
+
+class InterruptedClient:
+    """A librdkafka whose commit succeeds, and a signal arrives before anything could note that."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def commit_transaction(self, timeout_s: float) -> None:
+        self._client.commit_transaction(timeout_s)
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGALRM)
+
+
+def test_an_interrupted_commit_is_finished_and_says_so(kafka: Kafka) -> None:
+    filled(kafka, 2)
+    with copying(kafka) as producer, kafka.consumer() as consumer, interrupting():
+        transactions: Any = producer._transactions
+        client, transactions._client = transactions._client, InterruptedClient(transactions._client)
+        with pytest.raises(Interrupted) as raised:  # noqa: PT012
+            for message in consumer:
+                with producer.transaction(consumer) as transaction:
+                    transaction.send(output(kafka), message.value())
+        assert raised.value.__notes__ == [
+            "the transaction was committed before this exception was raised"
+        ]
+        transactions._client = client
+        for message in consumer:
+            assert number(message) == 1
+            with producer.transaction(consumer) as transaction:
+                transaction.send(output(kafka), message.value())
+            break
+    assert copies_of(kafka) == [0, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from contextlib import suppress
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from lossless.client.errors import (
     TransactionAborted,
     TransactionUndecided,
 )
+from lossless.client.producing import undisturbed
 from lossless.client.producing.producer import Producer
 from lossless.client.producing.transacting import Transactions
 from lossless.client.producing.transaction import Transaction
@@ -292,6 +294,34 @@ def test_a_commit_without_an_answer_is_undecided_after_the_transaction_timeout()
     with pytest.raises(TransactionUndecided, match="not known whether the transaction is stored"):
         committing(client, consumer)
     assert consumer.ended == ["undecided"]
+
+
+class Unending(Refusing):
+    """A librdkafka whose commit does not return, and is interrupted."""
+
+    def __init__(self) -> None:
+        super().__init__(fatal=False, abort=True)
+        self.over = threading.Event()
+
+    def commit_transaction(self, _: float) -> None:
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGINT)
+        assert self.over.wait(60)
+
+
+def test_an_interrupted_commit_that_does_not_end_is_undecided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(undisturbed, "INTERRUPTED_S", 0.1)
+    client, consumer = Unending(), Sent()
+    try:
+        with pytest.raises(KeyboardInterrupt) as raised:
+            committing(client, consumer)
+        assert consumer.ended == ["undecided"]
+        assert "not known whether the transaction is stored" in raised.value.__notes__[0]
+    finally:
+        client.over.set()
 
 
 def test_a_commit_of_offsets_outlives_the_loss_of_the_coordinators(

@@ -35,7 +35,7 @@ from operator import length_hint
 from confluent_kafka import Message, TopicPartition
 
 from lossless.client.consuming.interfaces import Place, after, place_of, shown
-from lossless.client.errors import PartitionLost
+from lossless.client.errors import ClientFailed, PartitionLost
 from lossless.client.finished_runs import Run
 from lossless.client.metrics import ConsumerMetrics
 from lossless.errors import BadInput
@@ -338,6 +338,9 @@ class Chunks:
             if transaction.chunk is self._current:
                 self._walk(transaction.chunk, len(transaction.chunk.records))
                 self._changed.notify_all()
+            elif not self._ended:
+                self._queue.clear()
+                self.end(_left_while_committed())
             positions = transaction.positions
             return {p: at for p, at in positions.items() if p not in transaction.gone}
 
@@ -464,6 +467,14 @@ def partition_lost(places: set[Place]) -> PartitionLost:
     )
     lost.partitions = sorted(places)
     return lost
+
+
+def _left_while_committed() -> ClientFailed:
+    return ClientFailed(
+        "the loop was left while a transaction was being committed, so that its records waited to "
+        "be handed out again, and the transaction is stored",
+        hint="close this consumer and make a new one: it resumes after what is stored",
+    )
 
 
 def _ends_of(records: list[Message]) -> dict[Place, TopicPartition]:

@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from lossless.client.classification import error_from
 from lossless.client.errors import ClientError, ClientFailed, Kind, TransactionUndecided
+from lossless.client.producing.undisturbed import Undisturbed
 from lossless.errors import BadInput
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ class Transactions:
         self._timeout_s = timeout_s
         self._deliveries = deliveries
         self._sending = sending
+        self._initializing: Undisturbed | None = None
         self._is_initialized = False
+        self._offsets_sent: threading.Event | None = None  # of the last call that was made
         # Since the commit was sent, unless an abort is accepted: coordinators accept none of a
         # transaction that is decided. (librdkafka's EndTxn has version 1; later versions differ.)
         self.may_be_committed = False
@@ -107,12 +110,27 @@ class Transactions:
             )
         patience_s = self._sending.patience_s()
         if not self._is_initialized:
-            self._call(self._client.init_transactions, CALL_S, patience_s=patience_s)
-            self._is_initialized = True
-        self._call(self._client.begin_transaction, patience_s=patience_s)
+            self._initialize(patience_s)
         self._failure = None
         self.may_be_committed = False
         self.open = transaction
+        try:
+            self._call(self._client.begin_transaction, patience_s=patience_s)
+        except ClientError:
+            self.open = None
+            raise
+
+    def _initialize(self, patience_s: float) -> None:
+        def initialize() -> None:
+            self._call(self._client.init_transactions, CALL_S, patience_s=patience_s)
+            self._is_initialized = True
+
+        earlier = self._initializing  # which was interrupted
+        if earlier is not None and not earlier.wait(patience_s):
+            raise _unanswered("the transactional.id is being initialised", KafkaError._TIMED_OUT)
+        if not self._is_initialized:
+            self._initializing = Undisturbed(initialize, name="lossless-transactions")
+            self._initializing.run()
 
     def settle(self, transaction: object) -> ClientError | None:
         """Waits for every record of it; the failure of the first that failed."""
@@ -122,11 +140,13 @@ class Transactions:
             raise self._sending.fatal
         return self._failure
 
-    def commit(self, transaction: object, offsets: Offsets | None) -> None:
+    def send_offsets(self, transaction: object, offsets: Offsets) -> None:
         self._check(transaction)
-        if offsets is not None:
-            deadline = time.monotonic() + self._timeout_s
-            self._call(self._send_offsets, offsets, deadline, patience_s=self._timeout_s)
+        deadline = time.monotonic() + self._timeout_s
+        self._call(self._send_offsets, offsets, deadline, patience_s=self._timeout_s)
+
+    def commit(self, transaction: object) -> None:
+        self._check(transaction)
         self.may_be_committed = True
         self._call(
             self._client.commit_transaction, CALL_S, patience_s=self._timeout_s, late=undecided
@@ -139,7 +159,7 @@ class Transactions:
     def _send_offsets(self, offsets: Offsets, deadline: float) -> None:
         """In a thread of its own: librdkafka may never return from this call, whatever its time-out
         (confluentinc/librdkafka#5456), and while it is in progress no other one is possible."""
-        ended = threading.Event()
+        ended = self._offsets_sent = threading.Event()
         failures: list[BaseException] = []
 
         def send() -> None:
@@ -166,6 +186,7 @@ class Transactions:
             return
         try:
             if self._sending.fatal is None:
+                self._wait_for_offsets(timeout_s)
                 self._call(self._client.abort_transaction, CALL_S, patience_s=timeout_s)
                 self.may_be_committed = False
             # What failed because of it is not to be taken for a failure of the next one.
@@ -175,6 +196,22 @@ class Transactions:
             with self._counting:  # what was acknowledged of it is not stored after all
                 self._deliveries.acknowledged = []
                 self._uncounted = []
+
+    def _wait_for_offsets(self, timeout_s: float) -> None:
+        """Sending them may have been interrupted, and be in progress still."""
+        if self._offsets_sent is None or self._offsets_sent.wait(timeout_s):
+            return
+        found = ClientFailed(
+            f"sending the offsets of the transaction did not end within {timeout_s:g} s",
+            hint="nothing of the transaction is stored: make a new producer and repeat it",
+        )
+        self._sending.fail(found)
+        raise found
+
+    def leave_undecided(self, error: ClientError) -> None:
+        """The commit is still in progress, and its end is not waited for."""
+        self._sending.fail(error)
+        self.open = None
 
     def on_failure(self, error: ClientError) -> None:
         """Of the serving thread: a record was given up."""

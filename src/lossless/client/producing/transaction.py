@@ -8,8 +8,10 @@ A transaction of a consumer covers the record or the batch in hand: their offset
 of the group are fixed when it begins, and it never commits without them. While it is open, the
 consumer hands out nothing more; after an abort it hands out the same records again.
 
-The end of the block commits; an exception in it, an interrupt too, aborts and goes on. What cannot
-be committed raises one of these:
+The end of the block commits; an exception in it, an interrupt too, aborts and goes on. An interrupt
+(the exception of a signal handler) that arrives during the commit is raised when the commit has
+ended, with a note that says how it ended. After five seconds without an end the transaction is
+undecided. What cannot be committed raises one of these:
 
     TransactionAborted   nothing of it was stored: do the whole block again
     PartitionLost        nothing of it was stored: a partition of the consumer was revoked or lost
@@ -28,6 +30,7 @@ doing. Readers must be `read_committed`.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -40,8 +43,9 @@ from lossless.client.errors import (
     described,
 )
 from lossless.client.producing.delivery import Delivery
-from lossless.client.producing.transacting import Offsets, Transactions, undecided
-from lossless.errors import BadInput
+from lossless.client.producing.transacting import Transactions, undecided
+from lossless.client.producing.undisturbed import INTERRUPTED_S, Undisturbed
+from lossless.errors import BadInput, LosslessError
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
@@ -51,7 +55,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("lossless.client.producer")
 
 ABORT_S = 60.0
-INTERRUPTED_ABORT_S = 5.0
 
 
 class HasOffsets(Protocol):
@@ -101,13 +104,22 @@ class Transaction:
 
     def __enter__(self) -> Self:
         if self._consumer is not None:
-            self._consumer.transaction_begun()
+            try:
+                self._consumer.transaction_begun()
+            except LosslessError:  # refused: another transaction may be open, and stays so
+                raise
+            except BaseException:
+                self._give_back()
+                raise
         try:
             self._transactions.begin(self)
-        except BaseException:
-            self._give_back()
+            self._is_open = True
+        except BaseException as error:
+            if self._transactions.open is self:  # interrupted
+                self._abort_because_of(error)
+            else:
+                self._give_back()
             raise
-        self._is_open = True
         return self
 
     def __exit__(
@@ -120,16 +132,14 @@ class Transaction:
             return
         if error is None:
             self._commit()
-            return
-        try:
-            self.abort(ABORT_S if isinstance(error, Exception) else INTERRUPTED_ABORT_S)
-        except ClientError as also:
-            logger.error(
-                "while a transaction was aborted because of %s: %s", described(error), also
-            )
+        else:
+            self._abort_because_of(error)
 
     def abort(self, timeout_s: float = ABORT_S) -> None:
         """Nothing of it is stored. Whoever uses the `with` block need not call it."""
+        Undisturbed(partial(self._abort, timeout_s), name="lossless-abort").run()
+
+    def _abort(self, timeout_s: float) -> None:
         self._is_open = False
         failure: BaseException | None = None
         try:
@@ -140,7 +150,16 @@ class Transaction:
         finally:
             self._give_back_unless_committed(failure)
 
+    def _abort_because_of(self, error: BaseException) -> None:
+        try:
+            self.abort(ABORT_S if isinstance(error, Exception) else INTERRUPTED_S)
+        except ClientError as also:
+            logger.error(
+                "while a transaction was aborted because of %s: %s", described(error), also
+            )
+
     def _commit(self) -> None:
+        committing = Undisturbed(self._commit_or_abort, name="lossless-commit")
         try:
             failure = self._transactions.settle(self)
             if failure is not None:
@@ -149,25 +168,56 @@ class Transaction:
                     hint="nothing of it was stored: do it again",
                     record=failure.record,
                 ) from failure
-            self._transactions.commit(self, self._offsets())
-            self._is_open = False
             if self._consumer is not None:
-                self._consumer.transaction_committed()
+                self._transactions.send_offsets(self, self._consumer.transaction_offsets())
+            committing.run()
+        except BaseException as error:
+            if committing.prevent():  # the commit was not sent
+                self._on_failure(error)
+            elif error is not committing.failure:
+                self._on_interruption(error, committing)
+            raise
+
+    def _commit_or_abort(self) -> None:
+        """From here on, an interruption changes nothing any more."""
+        try:
+            self._transactions.commit(self)
         except TransactionUndecided as error:
             self._is_open = False
             if self._consumer is not None:
                 self._consumer.transaction_undecided(error)
             raise
         except ClientError as error:
-            if error.kind is Kind.FATAL and not isinstance(error, PartitionLost):
-                self._is_open = False
-                self._give_back_unless_committed(error)
-            else:
-                self.abort()
+            self._on_failure(error)
             raise
-        except BaseException:  # interrupted, or the consumer's own error
-            self.abort(INTERRUPTED_ABORT_S)
-            raise
+        self._is_open = False
+        if self._consumer is not None:
+            self._consumer.transaction_committed()
+
+    def _on_failure(self, error: BaseException) -> None:
+        is_lost = isinstance(error, PartitionLost)
+        if isinstance(error, ClientError) and error.kind is Kind.FATAL and not is_lost:
+            self._is_open = False
+            self._give_back_unless_committed(error)
+        else:
+            self._abort_because_of(error)
+
+    def _on_interruption(self, error: BaseException, committing: Undisturbed) -> None:
+        """While it was committed: records are handed out again only if the commit has failed."""
+        if not committing.has_ended:
+            self._is_open = False
+            found = undecided("its commit was interrupted, and did not end soon after", None)
+            found.__cause__ = error
+            self._transactions.leave_undecided(found)
+            if self._consumer is not None:
+                self._consumer.transaction_undecided(found)
+            what = found.what
+        elif committing.failure is None:
+            what = "the transaction was committed before this exception was raised"
+        else:
+            what = f"the commit of the transaction failed: {described(committing.failure)}"
+        error.add_note(what)
+        logger.warning("a transaction was interrupted by %s: %s", described(error), what)
 
     def _give_back_unless_committed(self, error: BaseException | None) -> None:
         """A commit that was refused may follow one that was accepted and whose answer got lost."""
@@ -185,8 +235,3 @@ class Transaction:
     def _give_back(self) -> None:
         if self._consumer is not None:
             self._consumer.transaction_aborted()
-
-    def _offsets(self) -> Offsets | None:
-        if self._consumer is None:
-            return None
-        return self._consumer.transaction_offsets()
