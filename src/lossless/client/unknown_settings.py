@@ -1,9 +1,12 @@
-"""Names of settings that neither Kafka's clients nor librdkafka have: refused with the nearest."""
+"""Settings that librdkafka would not take, or would take for something else than what was given.
+
+Names that neither Kafka's clients nor librdkafka have are refused with the nearest one.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from confluent_kafka import KafkaException
 
@@ -34,6 +37,29 @@ def check_names(names: Iterable[str], known: Collection[str]) -> None:
             raise BadInput(
                 f"{name} is not a setting of Kafka or librdkafka", hint=_suggestion(name, known)
             )
+
+
+def check_values(settings: Mapping[str, object]) -> None:
+    """Raises BadInput for what would be passed on as Python writes it, or be cut off.
+
+    Values are not shown: they may be secrets.
+    """
+    for name, value in settings.items():
+        if isinstance(value, bytes | bytearray | Iterable) and not isinstance(value, str):
+            raise BadInput(
+                f"{name} is given as a {type(value).__name__}",
+                hint='give text, with commas between several: "a:9092,b:9092"',
+            )
+        check_text(name, value)
+
+
+def check_text(name: str, value: object) -> None:
+    """Raises BadInput for a NUL in either: C ends a text there."""
+    if "\0" in str(name) or (isinstance(value, str) and "\0" in value):
+        raise BadInput(
+            f"{name!r} has a NUL in it, at which librdkafka would cut it off",
+            hint="remove the character",
+        )
 
 
 def _suggestion(name: str, known: Collection[str]) -> str | None:

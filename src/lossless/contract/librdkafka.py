@@ -104,6 +104,11 @@ def librdkafka_settings(java: Mapping[str, str]) -> dict[str, str]:
     """The same client for confluent-kafka. BadInput where librdkafka has no way to do it."""
     settings: dict[str, str] = {}
     for name, value in java.items():
+        if "\0" in name or "\0" in value:  # where C ends a text
+            raise BadInput(
+                f"{name!r} has a NUL in it, at which librdkafka would cut it off",
+                hint="remove the character",
+            )
         if name in _JAVA_ONLY or name in _READ_TOGETHER:
             continue
         if name == "ssl.endpoint.identification.algorithm":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"event_time_ms": math.nan}, "event_time_ms = nan"),
     ({"operation_id": 5}, "operation_id = 5"),
     ({"on_delivery": 5}, "on_delivery = 5"),
+    ({"event_time_ms": 10**5000}, "event_time_ms = an integer of 16610 bits"),
+    ({"headers": ["ab", "cd"]}, "headers of type list are not pairs"),
+    ({"headers": {"a\0b": b"v"}}, "has a NUL"),
+    ({"timestamp": 5}, "no option 'timestamp'"),
+    ({"header": {}}, "no option 'header'"),
+    ({"xyzzy": 1}, "no option 'xyzzy'"),
 ]
 
 
@@ -49,7 +56,22 @@ def test_a_bad_option_is_refused_and_leaves_nothing_in_flight(
         producer.close(0)
 
 
-@pytest.mark.parametrize("topic", [None, 5, b"orders", ""])
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("timestamp", "timestamp_ms"), ("header", "headers"), ("on_deliver", "on_delivery")],
+)
+def test_an_unknown_option_is_refused_with_the_nearest_name(given: str, meant: str) -> None:
+    unknown: Any = {given: None}
+    settings = {"bootstrap.servers": NOBODY}
+    with Producer(settings, audit=False) as producer:
+        with pytest.raises(Refused, match=f"no option '{given}'") as raised:
+            producer.send("orders", b"v", b"k", **unknown)
+        assert raised.value.hint == f"did you mean {meant}?"
+        with pytest.raises(Refused, match=f"no option '{given}'"):
+            asyncio.run(producer.send_async("orders", b"v", b"k", **unknown))
+
+
+@pytest.mark.parametrize("topic", [None, 5, b"orders", "", "a\0b"])
 def test_a_topic_that_is_no_text_is_refused(topic: Any) -> None:
     with Producer({"bootstrap.servers": NOBODY}, audit=False) as producer:
         for more in ({}, {"headers": {"a": "b"}}):

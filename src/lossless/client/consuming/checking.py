@@ -5,13 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping
 
-from lossless.client.unknown_settings import check_names
+from lossless.client.metrics import ConsumerMetrics
+from lossless.client.unknown_settings import check_names, check_text
 from lossless.contract.rules import known
 from lossless.errors import BadInput
 
 
 def check_arguments(
-    topics: object, settings: object, *, retry: object, store: object, producer: object
+    topics: object,
+    settings: object,
+    *,
+    retry: object,
+    store: object,
+    producer: object,
+    metrics: object,
 ) -> None:
     """Raises BadInput for what is not of the kind that a consumer takes."""
     _check_settings(settings)
@@ -19,6 +26,11 @@ def check_arguments(
     _check_has("retry", retry, ("decide", "retry_topics"), "for instance retry=RetryTopics()")
     _check_has("store", store, ("claim", "begin"), "for instance store=SqliteStore(path)")
     _check_has("producer", producer, ("send",), "give a lossless.Producer, or leave it out")
+    if metrics is not None and not isinstance(metrics, ConsumerMetrics):
+        raise BadInput(
+            f"metrics={metrics!r:.60} cannot be used as one",
+            hint="leave it out: consumer.metrics has the numbers",
+        )
     if getattr(producer, "parks", False):
         raise BadInput(
             "a producer that parks: a record that failed is finished when its copy is "
@@ -47,6 +59,7 @@ def _check_settings(settings: object) -> None:
 def _check_topics(topics: object) -> None:
     """Raises BadInput unless it is the name of a topic, or several."""
     if isinstance(topics, str):
+        check_text("topics", topics)
         return
     if (
         not isinstance(topics, Collection)
@@ -57,6 +70,11 @@ def _check_topics(topics: object) -> None:
             f"{topics!r:.60}: not the name of a topic, or a list of names",
             hint='Consumer("orders", …) or Consumer(["orders", "returns"], …)',
         )
+    for topic in topics:
+        check_text("topics", topic)
+    names = list(topics)
+    if twice := [topic for topic in dict.fromkeys(names) if names.count(topic) > 1]:
+        raise BadInput(f"topics: {twice[0]!r} is named twice", hint="name each topic once")
 
 
 def check_numbers(**numbers: object) -> None:

@@ -135,7 +135,9 @@ class Consumer:
         `buffered_max` and `buffered_bytes_max` bound the records that are read and not finished,
         by number and by the size of their values; the bytes include librdkafka's queue.
         """
-        check_arguments(topics, settings, retry=retry, store=store, producer=producer)
+        check_arguments(
+            topics, settings, retry=retry, store=store, producer=producer, metrics=metrics
+        )
         check_functions(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
         check_functions(on_dead_letter=on_dead_letter)
         named = topics_of(topics)

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from lossless.client.connecting import Connections, check_files
 from lossless.client.consuming.checking import check_numbers, check_times
 from lossless.client.consuming.interfaces import Hook
-from lossless.client.unknown_settings import refused_settings
+from lossless.client.unknown_settings import check_values, refused_settings
 from lossless.contract import Contract
 from lossless.contract.librdkafka import librdkafka_settings, without_effect
 from lossless.contract.rules import consumer_contradictions, known, refuse
@@ -161,7 +161,9 @@ def read_settings(
 ) -> ConsumerSettings:
     """BadInput with the reason and the fix where settings contradict each other."""
     settings = dict(given)
+    check_values(settings)
     if group is not None:
+        check_values({"group": group})
         if settings.get("group.id", group) != group:
             raise BadInput(
                 f"group={group!r} and group.id = {settings['group.id']}: which one?",

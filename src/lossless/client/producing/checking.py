@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from lossless.client.errors import Refused, SerializationFailed
+from lossless.client.metrics import ProducerMetrics
 from lossless.client.record import HeadersGiven, Record
+from lossless.contract.place import nearest
 from lossless.errors import BadInput
 
 BY_KEY = -1  # a partition, as librdkafka writes "none in particular"
 
 _PARTITION_MAX = (1 << 31) - 1
 _TIMESTAMP_MS_MAX = (1 << 63) - 1
+_EVENT_TIME_MS_MIN = -(1 << 63)
 
 
 def check_settings(settings: object) -> None:
@@ -25,6 +27,29 @@ def check_settings(settings: object) -> None:
         f"a producer takes its settings as a mapping, and was given {settings!r:.60}",
         hint=f'Producer({{"bootstrap.servers": "{given}"}})',
     )
+
+
+def check_metrics(metrics: object) -> None:
+    """Raises BadInput unless they are a producer's, or None."""
+    if metrics is not None and not isinstance(metrics, ProducerMetrics):
+        raise BadInput(
+            f"metrics={metrics!r:.60} cannot be used as one",
+            hint="leave it out: producer.metrics has the numbers",
+        )
+
+
+def check_known(given: Iterable[str], known: Collection[str], topic: object) -> None:
+    """Raises Refused for the first option that `send` does not have."""
+    for name in given:
+        if name not in known:
+            close = nearest(name, known)
+            raise Refused(
+                f"{topic}: send has no option {name!r:.60}",
+                hint=f"there are {', '.join(sorted(known))}"
+                if close is None
+                else f"did you mean {close}?",
+                record=Record(topic=str(topic)),
+            )
 
 
 def check_options(
@@ -40,19 +65,29 @@ def check_options(
         raise Refused(
             f"{topic!r} is no name of a topic", hint="give the topic as text that is not empty"
         )
+    if "\0" in topic:
+        raise Refused(
+            f"{topic!r} is no name of a topic: librdkafka would cut it off at the NUL",
+            hint="correct the name",
+        )
     wrong = None
     if partition is not None and not _is_whole(partition, BY_KEY, _PARTITION_MAX):
-        wrong = f"partition = {partition!r}", "give a whole number from 0 on, or None: by the key"
+        wrong = (
+            f"partition = {_shown(partition)}",
+            "give a whole number from 0 on, or None: by the key",
+        )
     elif timestamp_ms is not None and not _is_whole(timestamp_ms, 1, _TIMESTAMP_MS_MAX):
         wrong = (
-            f"timestamp_ms = {timestamp_ms!r}",
+            f"timestamp_ms = {_shown(timestamp_ms)}",
             "librdkafka stores the current time instead of 0: give 1, or leave it out"
             if timestamp_ms == 0
             else "give whole milliseconds since 1970: int(moment.timestamp() * 1000)",
         )
-    elif event_time_ms is not None and not _is_whole(event_time_ms, -math.inf, math.inf):
+    elif event_time_ms is not None and not _is_whole(
+        event_time_ms, _EVENT_TIME_MS_MIN, _TIMESTAMP_MS_MAX
+    ):
         wrong = (
-            f"event_time_ms = {event_time_ms!r}",
+            f"event_time_ms = {_shown(event_time_ms)}",
             "give whole milliseconds since 1970: int(moment.timestamp() * 1000)",
         )
     elif operation_id is not None and not _is_text(operation_id):
@@ -69,6 +104,8 @@ def checked_headers(given: HeadersGiven, topic: str) -> list[tuple[str, bytes | 
     checked: list[tuple[str, bytes | None]] = []
     try:
         pairs = [*(given.items() if isinstance(given, Mapping) else given)]
+        if any(isinstance(pair, str | bytes) for pair in pairs):
+            raise TypeError  # text of two characters is no pair
         named = [(name, value) for name, value in pairs]
     except (TypeError, ValueError):
         raise SerializationFailed(
@@ -81,6 +118,13 @@ def checked_headers(given: HeadersGiven, topic: str) -> list[tuple[str, bytes | 
             raise SerializationFailed(
                 f"{topic}: the header name {name!r} is no text that UTF-8 has",
                 hint="give names of headers as text",
+                record=Record(topic=topic),
+            )
+        if "\0" in name:
+            raise SerializationFailed(
+                f"{topic}: the header name {name!r} has a NUL, at which librdkafka would cut it "
+                "off",
+                hint="give names of headers without it",
                 record=Record(topic=topic),
             )
         checked.append((name, _header_value(name, value, topic)))
@@ -115,7 +159,14 @@ def _header_value(name: str, value: object, topic: str) -> bytes | None:
     )
 
 
-def _is_whole(number: object, least: float, most: float) -> bool:
+def _shown(number: object) -> str:
+    """Python refuses to print integers of more than some thousands of digits."""
+    if isinstance(number, int) and number.bit_length() > 1000:
+        return f"an integer of {number.bit_length()} bits"
+    return f"{number!r:.60}"
+
+
+def _is_whole(number: object, least: int, most: int) -> bool:
     return isinstance(number, int) and not isinstance(number, bool) and least <= number <= most
 
 

@@ -12,7 +12,12 @@ from typing import TypedDict, Unpack
 from confluent_kafka.serialization import MessageField
 
 from lossless.client import headers as names
-from lossless.client.producing.checking import BY_KEY, check_options, checked_headers
+from lossless.client.producing.checking import (
+    BY_KEY,
+    check_known,
+    check_options,
+    checked_headers,
+)
 from lossless.client.producing.deliveries import Deliveries
 from lossless.client.producing.delivery import Delivery
 from lossless.client.producing.serializing import Serializer, serialized
@@ -29,6 +34,9 @@ class SendOptions(TypedDict, total=False):
     event_time_ms: int | None
     operation_id: str | None
     on_delivery: Callable[[Delivery], object] | None
+
+
+_OPTIONS = frozenset(SendOptions.__annotations__)
 
 
 class Preparing:
@@ -66,6 +74,8 @@ class Preparing:
         self, topic: str, value: object, key: object, **options: Unpack[SendOptions]
     ) -> tuple[Delivery, bytes | None, bytes | None]:
         """The delivery of a record that is about to be sent, its value and its key."""
+        if not options.keys() <= _OPTIONS:
+            check_known(options, _OPTIONS, topic)
         partition, on_delivery = options.get("partition"), options.get("on_delivery")
         event_time_ms, operation_id = options.get("event_time_ms"), options.get("operation_id")
         timestamp_ms = options.get("timestamp_ms")

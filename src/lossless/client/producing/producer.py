@@ -32,7 +32,7 @@ from lossless.client.classification import error_from
 from lossless.client.connecting import Connections
 from lossless.client.errors import ClientError, ClientFailed, Kind, NotDelivered, described
 from lossless.client.metrics import ProducerMetrics
-from lossless.client.producing.checking import check_settings, check_time
+from lossless.client.producing.checking import check_metrics, check_settings, check_time
 from lossless.client.producing.deliveries import Deliveries
 from lossless.client.producing.delivery import Delivery, is_adding_here
 from lossless.client.producing.failing import Failing, login_refused
@@ -95,6 +95,7 @@ class Producer:
         check_settings(settings)
         check_time("producer", "pause_max_s", pause_max_s)
         check_time("producer", "buffer_wait_s", buffer_wait_s)
+        check_metrics(metrics)
         refuse(producer_contradictions(settings), where="producer")
         self._settings = producer_settings(settings, pause_max_s=pause_max_s)
         self._giving_up: GivingUp = giving_up or Raise()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lossless.client.producing.callbacks import called_well
-from lossless.client.unknown_settings import check_names
+from lossless.client.unknown_settings import check_names, check_values
 from lossless.contract.librdkafka import librdkafka_settings, without_effect
 from lossless.contract.rules import known
 from lossless.errors import BadInput
@@ -81,6 +81,7 @@ class ProducerSettings:
 
 
 def producer_settings(given: Mapping[str, object], *, pause_max_s: float) -> ProducerSettings:
+    check_values(given)
     strings, objects = _split(given)
     ignored = without_effect(strings)
     if ignored:
