@@ -14,7 +14,7 @@ A message says what happened, where, and what to do next. It needs no traceback.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import ClassVar
 
 EXIT_KEPT = 0
@@ -77,6 +77,16 @@ _DECISIVE = (
     Undecided.exit_code,
     EXIT_INTERRUPTED,
 )
+
+
+def with_causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and its causes, each of them once: `raise error from error` makes a cycle."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__
 
 
 def exit_code_of(error: BaseException) -> int:

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from pyspark.sql import functions as F
 
 from lossless.contract import librdkafka_settings
+from lossless.errors import with_causes
 from lossless.pipeline.outcomes import EARLIEST_MS
 from lossless.pipeline.source import REQUEST_TIMEOUT_S
 from lossless.pipeline.transform import OffsetRange
@@ -48,11 +49,7 @@ RECORDS_PER_POLL = 500
 
 def is_timestamp_overflow(error: BaseException | None) -> bool:
     """Whether an error may come from a timestamp that Spark cannot hold."""
-    while error is not None:
-        if "long overflow" in str(error):
-            return True
-        error = error.__cause__
-    return False
+    return error is not None and any("long overflow" in str(each) for each in with_causes(error))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Message
 from confluent_kafka.serialization import SerializationContext
-from consumed import Kafka, eventually, running
+from consumed import PATIENCE_S, Kafka, eventually, running
 from consumer_handlers import Amounts, amount_of
 
 from lossless.client.consuming import Consumer
+from lossless.client.consuming.deserializing import Deserializing
 from lossless.client.errors import DeserializationFailed, HandlerFailed, StoreUnavailable
 from lossless.client.producing import Producer
 from lossless.client.retrying import Backoff, DeadLetters, InPlace, RetryTopics, read_letter
@@ -246,3 +248,24 @@ def test_a_deserialiser_that_cannot_be_called_is_refused(name: str) -> None:
 def test_a_serializer_that_cannot_be_called_is_refused(name: str) -> None:
     with pytest.raises(BadInput, match=f"{name} = 'json' cannot be called"):
         Producer({"bootstrap.servers": "127.0.0.1:1"}, **{name: "json"})  # type: ignore[arg-type]
+
+
+def test_an_error_that_is_its_own_cause_is_a_failure_of_the_record() -> None:
+    def deserialize(_data: bytes | None, _context: SerializationContext) -> object:
+        error = ValueError("not JSON")
+        raise error from error
+
+    failures: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            Deserializing(None, deserialize)(Message(topic="orders", partition=0, offset=7))
+        except BaseException as failure:
+            failures.append(failure)
+
+    calling = threading.Thread(target=call, daemon=True)
+    calling.start()
+    calling.join(PATIENCE_S)
+    (failure,) = failures
+    assert isinstance(failure, DeserializationFailed)
+    assert "not JSON" in failure.what

@@ -18,7 +18,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from lossless.client.consuming.interfaces import offset_of, place_of, shown
 from lossless.client.errors import DeserializationFailed, StoreUnavailable, described
-from lossless.errors import BadInput
+from lossless.errors import BadInput, with_causes
 
 # Base classes of the errors that httpx, requests and Python raise for connections and timeouts, and
 # confluent-kafka for the login with a registry.
@@ -115,13 +115,12 @@ class Deserialized:
         return self.handler(self.deserializing(message), *unit)
 
 
-def _is_outage(error: BaseException | None) -> bool:
+def _is_outage(error: BaseException) -> bool:
     """Whether the error, or one of its causes, says that a service did not answer."""
-    while error is not None:
-        if any(each.__name__ in _UNREACHABLE for each in type(error).__mro__):
+    for each in with_causes(error):
+        if any(base.__name__ in _UNREACHABLE for base in type(each).__mro__):
             return True
-        status = getattr(error, "http_status_code", None)
+        status = getattr(each, "http_status_code", None)
         if isinstance(status, int) and (status >= 500 or status in _NOT_NOW):
             return True
-        error = error.__cause__
     return False
