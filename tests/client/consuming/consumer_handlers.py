@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from pathlib import Path
 
 from confluent_kafka import Message
@@ -62,3 +63,27 @@ class Amounts:
         amount = message.value()
         assert isinstance(amount, int)
         Path(self.folder, str(amount)).touch()
+
+
+class HasTwoArguments(Exception):
+    """It pickles, and does not unpickle."""
+
+    def __init__(self, left: int, right: int) -> None:
+        super().__init__(f"{left} and {right} differ")
+
+
+class HoldsALock(Exception):
+    """It does not pickle."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+class RaisingWhatIsNotPickled(Noting):
+    def __call__(self, message: Message) -> None:
+        super().__call__(message)
+        if message.value() == b"3":
+            raise HasTwoArguments(3, 4)
+        if message.value() == b"7":
+            raise HoldsALock("it is held")

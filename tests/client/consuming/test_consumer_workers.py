@@ -16,11 +16,12 @@ import psutil
 import pytest
 from confluent_kafka import Message, Producer
 from consumed import PATIENCE_S, Kafka, Seen, eventually, number, running
-from consumer_handlers import Dying, DyingOnce, Noting
+from consumer_handlers import Dying, DyingOnce, Noting, RaisingWhatIsNotPickled
 
 from lossless.client.errors import HandlerFailed
-from lossless.client.retrying import Backoff, DeadLetters, InPlace
+from lossless.client.retrying import Backoff, DeadLetters, InPlace, read_letter
 from lossless.errors import BadInput
+from topics import read_all
 
 
 class Ordered:
@@ -208,6 +209,23 @@ def test_a_record_that_kills_its_process_fails_no_other_record(
         eventually(lambda: consumer.metrics.finished == 10)
     assert consumer.metrics.dead_lettered == 1
     assert {each.name for each in tmp_path.iterdir()} == {str(n) for n in range(10)} - {"7"}
+
+
+def test_an_exception_that_cannot_be_pickled_fails_its_own_record_once(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    kafka.make_topic()
+    kafka.make_topic(topic=f"{kafka.topic}-dlt")
+    produce_with_headers(kafka, 10)
+    consumer = kafka.consumer(workers=3, worker_kind="process", order="none", retry=DeadLetters())
+    with running(consumer, RaisingWhatIsNotPickled(str(tmp_path))):
+        eventually(lambda: consumer.metrics.finished == 10)
+    assert [len((tmp_path / str(n)).read_text().splitlines()) for n in range(10)] == [1] * 10
+    letters = [read_letter(message) for message in read_all(kafka.servers, f"{kafka.topic}-dlt")]
+    assert sorted((letter.exception, letter.message) for letter in letters) == [
+        ("RuntimeError", "consumer_handlers.HasTwoArguments: 3 and 4 differ"),
+        ("RuntimeError", "consumer_handlers.HoldsALock: it is held"),
+    ]
 
 
 def test_a_handler_that_cannot_be_pickled_is_refused(kafka: Kafka) -> None:

@@ -4,7 +4,8 @@
     process   in one of n processes, started fresh (spawn): the handler and the record are pickled,
               so that a handler has to be a function of a module. When a process dies, the records
               of all of them are tried again one at a time: the one whose process dies then has
-              failed
+              failed. An exception that cannot be pickled and unpickled becomes a RuntimeError
+              with its class and its text
     asyncio   n tasks on one event loop in a thread of its own; the handler is a coroutine function
 
 When a run ends, records in hand may take `drain_timeout_s`. A handler that takes longer is left
@@ -273,7 +274,7 @@ class Processes:
     def call(self, handler: Handler, message: Message) -> Any:
         pool = self._pool
         try:
-            return pool.submit(handler, message).result()
+            return pool.submit(_call, handler, message).result()
         except BrokenProcessPool:
             with self._lock:
                 if self._pool is pool:
@@ -286,7 +287,7 @@ class Processes:
         with self._alone:
             lonely = self._new(1)
             try:
-                return lonely.submit(handler, message).result()
+                return lonely.submit(_call, handler, message).result()
             finally:
                 lonely.shutdown(wait=True, cancel_futures=True)
 
@@ -297,6 +298,26 @@ class Processes:
         pool.shutdown(wait=not kill, cancel_futures=True)
         for process in processes:
             process.kill()
+
+
+def _call(handler: Handler, message: Message) -> None:
+    """In a process of the pool. An exception that does not unpickle would break the pool."""
+    try:
+        handler(message)
+    except BaseException as error:
+        if _survives_pickling(error):
+            raise
+        kind = type(error)
+        name = f"{kind.__module__}.{kind.__qualname__}: {text_of_error(error)}"
+        portable = StoreUnavailable if isinstance(error, StoreUnavailable) else RuntimeError
+        raise portable(name) from error
+
+
+def _survives_pickling(error: BaseException) -> bool:
+    try:
+        return type(pickle.loads(pickle.dumps(error))) is type(error)
+    except Exception:
+        return False
 
 
 def _follow_the_parent() -> None:
