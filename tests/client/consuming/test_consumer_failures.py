@@ -274,6 +274,28 @@ def test_retry_topics_delay_and_then_give_up_to_the_dead_letters(kafka: Kafka) -
     assert kafka.committed(topic=f"{topic}-retry-0") == [2]
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_retry_topic_that_the_first_failure_creates_is_read_at_once(
+    kafka: Kafka, protocol: str
+) -> None:
+    kafka.make_topic()
+    kafka.fill(1)
+    tried: list[str | None] = []
+
+    def handler(message: Message) -> None:
+        tried.append(message.topic())
+        if len(tried) < 3:
+            raise TimeoutError("too slow")
+
+    settings: dict[str, Any] = {"group.protocol": protocol}
+    if protocol == "consumer":
+        settings["session.timeout.ms"] = None
+    consumer = kafka.consumer(retry=RetryTopics(delays_s=(0.1, 0.1)), settings=settings)
+    with running(consumer, handler):
+        eventually(lambda: len(tried) == 3)
+    assert tried == [kafka.topic, f"{kafka.topic}-retry-0", f"{kafka.topic}-retry-1"]
+
+
 @pytest.mark.parametrize("keep_key_order", [False, True])
 def test_a_group_tries_its_own_records_again_and_no_others(
     kafka: Kafka, keep_key_order: bool

@@ -426,6 +426,7 @@ class Consumer:
             store=self._store,
             waiting_keys=self._failures.waiting_keys,
         )
+        self._failures.look_for = poller.look_for
         poller.start()
         return poller
 

@@ -62,6 +62,8 @@ class Failures:
         self._on_dead_letter = on_dead_letter
         self._retry_topics = retry_topics
         self.waiting_keys: WaitingKeys | None = None
+        self.look_for: Callable[[str], object] | None = None  # of a retry topic, which may be new
+        self._sent_to: set[str] = set()
         self._policy = policy
         self._metrics = metrics
         self._group = group
@@ -140,10 +142,14 @@ class Failures:
                 code=refused.code,
             ) from (error or refused)
         with self._lock:
+            is_first = to.topic not in self._sent_to
+            self._sent_to.add(to.topic)
             if to.is_dead_letter:
                 self._metrics.dead_lettered += 1
             else:
                 self._metrics.forwarded += 1
+        if is_first and to.topic in self._retry_topics and self.look_for is not None:
+            self.look_for(to.topic)
         if error is not None:
             logger.warning("%s: %s; sent to %s", _place(message), described(error), to.topic)
         if to.is_dead_letter and self._on_dead_letter is not None:

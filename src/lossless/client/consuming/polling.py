@@ -44,6 +44,7 @@ IDLE_S = 0.1  # the longest that a call from another thread waits while nothing 
 SOON_S = 0.005
 FILL_S = 0.005  # waited for a chunk to fill up, when there is other work meanwhile
 LAG_INTERVAL_S = 2.0
+LOOK_INTERVAL_S = 0.5
 CALL_S = 60.0
 
 
@@ -69,6 +70,8 @@ class Poller:
         self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
         self._told: set[tuple[int, str | None]] = set()
         self._lag_at = 0.0
+        self._new_topics: set[str] = set()
+        self._look_at = 0.0
         self._group_metadata: object = None
         error_callback = settings.librdkafka.get("error_cb")
         self._error_callback = error_callback if callable(error_callback) else None
@@ -138,6 +141,25 @@ class Poller:
                 "called in a hook, for whose end the call would wait",
                 hint="call it in the loop, or in a handler",
             )
+
+    def look_for(self, topic: str) -> None:
+        """A record was sent to this topic of the subscription, and may have created it: librdkafka
+        alone would find it after topic.metadata.refresh.interval.ms, five minutes."""
+        self._new_topics.add(topic)
+
+    def _look_for_topics(self, consumer: Consumer, now: float) -> None:
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_INTERVAL_S
+        looked_for = sorted(self._new_topics)
+        try:
+            found = consumer.list_topics(timeout=LOOK_INTERVAL_S).topics
+        except KafkaException as error:
+            logger.debug("%s not found yet: %s", ", ".join(looked_for), error)
+            return
+        for topic in looked_for:
+            if topic in found and found[topic].error is None:
+                self._new_topics.discard(topic)
 
     def group_metadata(self) -> object | None:
         """The group's metadata as of the last read, or None while this consumer is not a member.
@@ -239,6 +261,8 @@ class Poller:
             self.committer.commit(finished, now)
         self._metrics.buffered = self._work.buffered()
         self.assignment.ask_for_waiting_keys()
+        if self._new_topics:
+            self._look_for_topics(consumer, now)
         if now - self._lag_at >= LAG_INTERVAL_S:
             self._lag_at = now
             self.assignment.measure_lag()

@@ -300,10 +300,10 @@ class Processes:
             process.kill()
 
 
-def _call(handler: Handler, message: Message) -> None:
+def _call(handler: Handler, message: Message) -> Any:
     """In a process of the pool. An exception that does not unpickle would break the pool."""
     try:
-        handler(message)
+        return handler(message)
     except BaseException as error:
         if _survives_pickling(error):
             raise
