@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from lossless.client import headers as names
 from lossless.client.errors import NotDelivered, Refused, SpoolFull
 from lossless.client.producing.giving_up import Park
 from lossless.client.producing.producer import Producer
-from lossless.client.producing.spool import Spool
+from lossless.client.producing.spool import FILE_NAME, Spool
 from lossless.client.record import header
 from lossless.engines.local.planned import PlannedCluster
 from lossless.engines.waiting import wait_until
@@ -230,6 +232,30 @@ def test_a_parked_record_that_is_refused_later_is_kept_aside(
     spool = Spool(tmp_path, bytes_max=1)
     assert (spool.count, spool.refused) == (0, 1)
     spool.close()
+
+
+def test_a_damaged_row_is_kept_aside_and_holds_up_no_other(
+    kafka: PlannedCluster, topic: str, tmp_path: Path
+) -> None:
+    with Producer(NOBODY, giving_up=Park(tmp_path)) as producer:
+        for n in range(4):
+            producer.send(topic, str(n), key="k")
+        producer.close(0)
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database, database:
+        (first, second), *_ = zip(
+            *database.execute("SELECT place, place FROM parked ORDER BY place LIMIT 2"), strict=True
+        )
+        database.execute("UPDATE parked SET headers = x'0000' WHERE place = ?", (first,))
+        database.execute(
+            "UPDATE parked SET topic = CAST(x'FFFE' AS TEXT) WHERE place = ?", (second,)
+        )
+    with parking(kafka, tmp_path) as producer:
+        assert drained(producer)
+    assert [message.value() for message in read_all(kafka.bootstrap_servers, topic)] == [b"2", b"3"]
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
+        kept = database.execute("SELECT value, reason FROM refused ORDER BY place").fetchall()
+    assert [value for value, _ in kept] == [b"0", b"1"]
+    assert all("damaged on the disk" in reason for _, reason in kept)
 
 
 def test_close_parks_what_is_not_acknowledged_by_then(

@@ -56,7 +56,7 @@ def test_rows_come_back_in_order_until_they_are_removed(
     lanes: dict[object, int] = {}
     for row in left:
         lanes[lane_of(row.record)] = lanes.get(lane_of(row.record), 0) + 1
-    assert again.lanes() == lanes
+    assert again.lanes == lanes
     again.close()
 
 
@@ -82,7 +82,7 @@ def test_what_was_refused_is_kept_aside(tmp_path: Path) -> None:
 
 def test_another_kind_of_file_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text("not a database" * 100)
-    with pytest.raises(BadInput, match="is no spool"):
+    with pytest.raises(BadInput, match="is not a spool"):
         Spool(tmp_path, bytes_max=1_000)
     (tmp_path / FILE_NAME).unlink()
     with sqlite3.connect(tmp_path / FILE_NAME) as database:
@@ -90,3 +90,50 @@ def test_another_kind_of_file_is_not_touched(tmp_path: Path) -> None:
     database.close()
     with pytest.raises(BadInput, match="version 99"):
         Spool(tmp_path, bytes_max=1_000)
+
+
+def test_a_damaged_file_is_refused_and_its_folder_is_free_again(tmp_path: Path) -> None:
+    """Whichever of its pages is damaged. Nothing in the message says to remove it."""
+    spool = Spool(tmp_path, bytes_max=1 << 20)
+    record = Record(topic="orders", key=b"k", value=bytes(500), headers=[], timestamp_ms=1)
+    spool.add([parked(place, record) for place in range(1, 201)])
+    spool.close()
+    file = tmp_path / FILE_NAME
+    whole = file.read_bytes()
+    page = int.from_bytes(whole[16:18], "big")
+    refusals: list[BadInput] = []
+    for start in range(0, len(whole), page):
+        damaged = bytearray(whole)
+        damaged[start + 40 : start + page] = bytes(
+            0xFF ^ b for b in whole[start + 40 : start + page]
+        )
+        file.write_bytes(damaged)
+        try:
+            Spool(tmp_path, bytes_max=1 << 20).close()
+        except BadInput as error:
+            refusals.append(error)
+        for leftover in (f"{FILE_NAME}-wal", f"{FILE_NAME}-shm"):
+            (tmp_path / leftover).unlink(missing_ok=True)
+    assert refusals
+    assert all("is damaged" in refusal.what for refusal in refusals)
+    assert all("keep it" in (refusal.hint or "") for refusal in refusals)
+    file.write_bytes(whole)
+    spool = Spool(tmp_path, bytes_max=1 << 20)  # the lock was released each time
+    assert spool.count == 200
+    spool.close()
+
+
+def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).mkdir()
+    for _ in range(2):
+        with pytest.raises(BadInput, match="is a folder"):
+            Spool(tmp_path, bytes_max=1_000)
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [b"\0", b"\0\0\0\x05ab", b"\xff" * 4, b"\xff\xff\xff\xf0", b"\0\0\0\x01\xff" + b"\xff" * 4],
+)
+def test_damaged_headers_are_named(packed: bytes) -> None:
+    with pytest.raises(ValueError, match=r"length|name|utf-8"):
+        unpack_headers(packed)

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 
 from lossless.client.classification import error_from
-from lossless.client.errors import ClientError, Kind, SpoolFull
+from lossless.client.errors import ClientError, Kind, Refused, SpoolFull
 from lossless.client.metrics import ProducerMetrics
 from lossless.client.producing.deliveries import Deliveries
 from lossless.client.producing.delivery import Delivery
@@ -74,7 +74,7 @@ class Parking:
         self._timeout_s = timeout_s
         self._base = spool.last_place
         self._holding = False
-        self._lanes = Counter(spool.lanes())
+        self._lanes = Counter(spool.lanes)
         self._uncommitted: deque[tuple[Parked, Delivery]] = deque()
         self._bytes = spool.bytes  # with what is not committed yet
         self._waiting: weakref.WeakValueDictionary[int, Delivery] = weakref.WeakValueDictionary()
@@ -85,6 +85,7 @@ class Parking:
         self._replay_at = 0.0
         self._replayed_at = 0.0  # when rows were last sent again
         self._moved_at = 0.0  # when the last row was acknowledged
+        self._is_unreadable = False
         self._stays = False  # what is acknowledged, since it cannot be removed
         self._ending = False
         if spool.count:
@@ -243,13 +244,33 @@ class Parking:
             if moves or len(self._replaying) > REPLAYED_MAX:
                 return
         self._replayed_at = now
-        for row in self._spool.after(self._cursor, REPLAYED_AT_ONCE_MAX):
+        for row in self._next_rows(now):
             if not self._send_again(row, now):
                 return
             self._cursor = row.place
 
+    def _next_rows(self, now: float) -> list[Parked]:
+        try:
+            rows = self._spool.after(self._cursor, REPLAYED_AT_ONCE_MAX)
+        except sqlite3.Error as failure:
+            if not self._is_unreadable:
+                self._is_unreadable = True
+                logger.error(
+                    "records parked in %s cannot be read, and stay there: %s (keep the folder, and "
+                    "copy what is readable by `sqlite3 … .recover`)",
+                    self._spool.folder,
+                    failure,
+                )
+            self._replay_at = now + REPLAY_AGAIN_S
+            return []
+        self._is_unreadable = False
+        return rows
+
     def _send_again(self, row: Parked, now: float) -> bool:
         record = row.record
+        if row.damage is not None:
+            self._refuse(row, f"its headers are damaged on the disk: {row.damage}", now)
+            return self._in_order
         self._replaying[row.place] = row
         try:
             self._client.produce(
@@ -271,7 +292,17 @@ class Parking:
             if not self._in_order:
                 self._replay_at = now + REPLAY_AGAIN_S
             return self._in_order
+        except (TypeError, ValueError, OverflowError) as raised:
+            del self._replaying[row.place]
+            self._refuse(row, f"it is damaged on the disk: {raised}", now)
+            return self._in_order
         return True
+
+    def _refuse(self, row: Parked, why: str, now: float) -> None:
+        where = f"row {row.place} of {self._spool.folder}"
+        self._on_failure(row, Refused(f"{where}: {why}", record=row.record))
+        if not self._in_order:
+            self._replay_at = now + REPLAY_AGAIN_S
 
     def _on_report(self, row: Parked, error: KafkaError | None, message: Message) -> None:
         del self._replaying[row.place]

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from lossless.client.producing.packing import pack_headers, unpack_headers
 from lossless.client.record import Record
-from lossless.errors import BadInput, Unavailable
+from lossless.errors import BadInput, LosslessError, Unavailable
 
 FILE_NAME = "spool.sqlite"
 LOCK_NAME = "lock"
@@ -54,6 +54,8 @@ CREATE TABLE IF NOT EXISTS refused (
     reason TEXT NOT NULL
 );
 """
+# SQLite's primary codes for contents that it does not understand. The others are of the machine.
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 _COLUMNS = "place, topic, partition, key, value, headers, timestamp_ms, bytes"
 
 Lane = tuple[str, int | None, bytes | None]  # records of one topic, partition asked for and key
@@ -68,6 +70,7 @@ class Parked:
     place: int
     record: Record
     bytes: int
+    damage: str | None = None  # of the headers, which are left out then
 
 
 def bytes_of(record: Record) -> int:
@@ -86,6 +89,15 @@ class Spool:
         except BaseException:
             _release(self._lock)
             raise
+        try:
+            self._count()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, sqlite3.Error):
+                raise _unusable(self.folder / FILE_NAME, error) from error
+            raise
+
+    def _count(self) -> None:
         one = self._database.execute
         self.count, self.bytes = one(
             "SELECT count(*), ifnull(sum(bytes), 0) FROM parked"
@@ -95,13 +107,13 @@ class Spool:
             "SELECT max((SELECT ifnull(max(place), 0) FROM parked),"
             " (SELECT ifnull(max(place), 0) FROM refused))"
         ).fetchone()[0]
-
-    def lanes(self) -> dict[Lane, int]:
-        """How many rows each lane has."""
-        found = self._database.execute(
+        found = one(
             "SELECT topic, partition, key, count(*) FROM parked GROUP BY topic, partition, key"
         )
-        return {(topic, partition, key): count for topic, partition, key, count in found}
+        # How many rows each lane had at the beginning.
+        self.lanes: dict[Lane, int] = {
+            (topic, partition, key): count for topic, partition, key, count in found
+        }
 
     def add(self, parked: Sequence[Parked]) -> None:
         """All of them or none. Committed when it returns."""
@@ -136,25 +148,11 @@ class Spool:
             return False
 
     def after(self, place: int, limit: int) -> list[Parked]:
-        """The next rows, in order."""
+        """The next rows, in order. Raises sqlite3.Error if the file cannot be read."""
         rows = self._database.execute(
             f"SELECT {_COLUMNS} FROM parked WHERE place > ? ORDER BY place LIMIT ?", (place, limit)
         )
-        return [
-            Parked(
-                place,
-                Record(
-                    topic=topic,
-                    partition=partition,
-                    key=key,
-                    value=value,
-                    headers=unpack_headers(headers),
-                    timestamp_ms=timestamp_ms,
-                ),
-                held,
-            )
-            for place, topic, partition, key, value, headers, timestamp_ms, held in rows
-        ]
+        return [_parked(*row) for row in rows]
 
     def remove(self, acknowledged: Iterable[Parked]) -> None:
         """They are acknowledged: the only way out, but for `refuse`."""
@@ -184,6 +182,32 @@ class Spool:
     def _forget(self, rows: Sequence[Parked]) -> None:
         self.count -= len(rows)
         self.bytes -= sum(row.bytes for row in rows)
+
+
+def _parked(
+    place: int,
+    topic: str,
+    partition: int | None,
+    key: bytes | None,
+    value: bytes | None,
+    packed: bytes,
+    timestamp_ms: int | None,
+    held: int,
+) -> Parked:
+    damage = None
+    try:
+        headers = unpack_headers(packed)
+    except (TypeError, ValueError) as error:
+        headers, damage = [], str(error)
+    record = Record(
+        topic=topic,
+        partition=partition,
+        key=key,
+        value=value,
+        headers=headers,
+        timestamp_ms=timestamp_ms,
+    )
+    return Parked(place, record, held, damage)
 
 
 def _own(folder: Path) -> int:
@@ -219,7 +243,18 @@ os.register_at_fork(after_in_child=_release_copies)
 
 def _open(file: Path) -> sqlite3.Connection:
     # One thread uses it, but another one opens and closes it.
-    database = sqlite3.connect(file, check_same_thread=False)
+    if file.is_dir():
+        raise BadInput(
+            f"{file} is a folder, where the file of the spool should be",
+            hint="move it elsewhere, or park in another folder; look first where the file is now: "
+            "records may be parked in it",
+        )
+    try:
+        database = sqlite3.connect(file, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise _unusable(file, error) from error
+    # Damaged text is a reason to refuse its own row only.
+    database.text_factory = lambda data: data.decode(errors="surrogateescape")
     try:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns
@@ -233,19 +268,27 @@ def _open(file: Path) -> sqlite3.Connection:
             database.executescript(_TABLES)
             database.execute(f"PRAGMA user_version = {VERSION}")
         _flush_folder(file.parent)
-    except sqlite3.OperationalError as error:
+    except sqlite3.Error as error:
         database.close()
-        raise Unavailable(
-            f"{file} cannot be opened for writing: {error}",
-            hint="look whether the disk is full or read-only; what is parked there stays there",
-        ) from error
-    except sqlite3.DatabaseError as error:
-        database.close()
-        raise BadInput(f"{file} is no spool: {error}", hint="choose another folder") from error
+        raise _unusable(file, error) from error
     except BaseException:
         database.close()
         raise
     return database
+
+
+def _unusable(file: Path, error: sqlite3.Error) -> LosslessError:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    if code not in _DAMAGED:
+        return Unavailable(
+            f"{file} cannot be opened for writing: {error}",
+            hint="look whether the disk is full or read-only; what is parked there stays there",
+        )
+    return BadInput(
+        f"{file} is not a spool, or is damaged: {error}",
+        hint="if records were parked in it, keep it, with its -wal file, and copy what is readable "
+        f"by `sqlite3 {file} .recover`; meanwhile park in another folder",
+    )
 
 
 def _flush_folder(folder: Path) -> None:
