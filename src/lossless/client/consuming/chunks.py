@@ -15,6 +15,12 @@ Besides the chunk in hand, one waits. Each is at most what librdkafka's queue he
 bytes of both are bounded with it (settings.py). More than one would also cost time: the garbage
 collector examines every record that outlives the next 700.
 
+Loops run in the main thread as a rule, where the exception of a signal handler may arrive after any
+call. So nothing is changed before everything is computed, and what an exception leaves is completed
+by the next call: a chunk is in hand before it leaves the queue, and one that is being cut keeps its
+rest until that is in the queue. The lock is taken by itself, and loops wait without it:
+`with condition` and `condition.wait()` are Python code, which may be left with the lock taken.
+
 What a finished chunk commits is where the consumer stood right after reading it, markers of
 transactions and other gaps included. Only of a chunk that was cut, or takes longer than the time
 between two commits, records are looked at one by one.
@@ -35,6 +41,11 @@ from operator import length_hint
 from confluent_kafka import Message, TopicPartition
 
 from lossless.client.consuming.interfaces import Place, after, place_of, shown
+from lossless.client.consuming.one_thread import (
+    BatchesOfOneThread,
+    ChunksOfOneThread,
+    of_one_thread,
+)
 from lossless.client.errors import ClientFailed, PartitionLost
 from lossless.client.finished_runs import Run
 from lossless.client.metrics import ConsumerMetrics
@@ -44,18 +55,22 @@ FULL_S = 0.25  # partitions are paused when nobody took anything for this long: 
 
 
 class Chunk:
-    __slots__ = ("ends", "records", "together", "waiting", "walked", "whole")
+    __slots__ = ("ends", "records", "rest", "together", "waiting", "walked", "whole")
 
     def __init__(self, records: list[Message], ends: Mapping[Place, TopicPartition]) -> None:
         self.records = records
         self.ends = dict(ends)
         self.waiting: Iterator[Message] = iter(records)
+        self.rest: list[Message] | None = None  # never handed out, once the iterator is exhausted
         self.walked = 0  # of its records are in what may be committed already
         self.whole = False  # handed over as a list: all of it is in hand
         self.together = False  # what was handed out is finished when the loop says so
 
     def handed_out(self) -> int:
-        return len(self.records) - (0 if self.whole else length_hint(self.waiting))
+        if self.whole:
+            return len(self.records)
+        rest = self.rest
+        return len(self.records) - (length_hint(self.waiting) if rest is None else len(rest))
 
     def finished_for_certain(self) -> int:
         """The last one that was handed out may still be in hand."""
@@ -63,17 +78,13 @@ class Chunk:
             return self.walked
         return max(0, self.handed_out() - 1)
 
-    def cut(self) -> Chunk | None:
-        """Nothing more of it is handed out. Gives what never was, and keeps the rest."""
-        rest = [] if self.whole else list(self.waiting)
-        return self.split(len(self.records) - len(rest)) if rest else None
-
-    def split(self, count: int) -> Chunk:
-        """Keeps so many records, and gives the others. The iterator starts anew."""
-        others = Chunk(self.records[count:], self.ends)
-        self.records = self.records[:count]
-        self.ends = {p: end for p, end in _ends_of(self.records).items() if p in others.ends}
-        return others
+    def exhaust(self) -> list[Message]:
+        """Nothing more of it is handed out. Gives what never was."""
+        if self.whole:
+            return []
+        if self.rest is None:
+            self.rest = [*self.waiting]  # one step with the assignment: no call in between
+        return self.rest
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +102,10 @@ class Chunks:
     def __init__(self, metrics: ConsumerMetrics, *, buffered_max: int) -> None:
         self._metrics = metrics
         self._buffered_max = buffered_max
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)  # for the poll thread
+        self._waiters: list[threading.Lock] = []  # of loops
+        self._is_changing = False  # True outside the lock: a change was interrupted
         self._queue: deque[Chunk] = deque()
         self._current: Chunk | None = None
         self._done: dict[Place, TopicPartition] = {}
@@ -115,7 +129,9 @@ class Chunks:
         The others are the parent's to process. No other thread exists here, and one that held the
         lock will never release it.
         """
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._waiters = []
         if self._current is not None:
             deque(self._current.waiting, maxlen=0)
             self._current = None
@@ -125,12 +141,12 @@ class Chunks:
     # Asked by the loop
 
     def messages(self) -> Iterator[Message]:
-        return chain.from_iterable(self._iterators(None))
+        return chain.from_iterable(ChunksOfOneThread(self._iterators(None)))
 
     def together(self, before_next: Callable[[], None]) -> Iterator[Message]:
         """Records that are finished several at a time: when `finish_handed_out` is called, and
         before more can be handed out, for which `before_next` is called first."""
-        return chain.from_iterable(self._iterators(before_next))
+        return chain.from_iterable(ChunksOfOneThread(self._iterators(before_next)))
 
     def _iterators(self, before_next: Callable[[], None] | None) -> Iterator[Iterator[Message]]:
         loop = self._enter()
@@ -145,20 +161,22 @@ class Chunks:
             self._leave(loop)
 
     def finish_handed_out(self, *, but_last: bool = False) -> None:
-        with self._changed:
+        with self._lock:
             if self._current is not None:
                 self._walk(self._current, self._current.handed_out() - but_last)
-                self._changed.notify_all()
+                self._notify()
 
     def wait_until_cut(self, timeout_s: float) -> bool:
         """For a loop that has nothing to do for a while, but must not keep anybody waiting."""
-        with self._changed:
-            cuts = self._cuts
-            return self._changed.wait_for(
-                lambda: self._cuts != cuts or self._stopped or self._ended, timeout_s
-            )
+        cuts = self._cuts
+        return self._wait_until(
+            lambda: self._cuts != cuts or self._stopped or self._ended, timeout_s
+        )
 
     def batches(self, records_max: int) -> Iterator[list[Message]]:
+        return BatchesOfOneThread(self._batches(records_max))
+
+    def _batches(self, records_max: int) -> Iterator[list[Message]]:
         loop = self._enter()
         try:
             while (chunk := self._next(loop, records_max)) is not None:
@@ -167,8 +185,10 @@ class Chunks:
             self._leave(loop)
 
     def _enter(self) -> int:
-        with self._changed:
+        with self._lock:
+            self._refuse_other_thread()
             self._refuse_in_transaction()
+            self._check_whole()
             self._put_back()
             self._loop += 1
             self._loop_thread = threading.get_ident()
@@ -176,38 +196,57 @@ class Chunks:
 
     def _next(self, loop: int, records_max: int | None, together: bool = False) -> Chunk | None:
         """The one before is finished: that is what asking for the next one means."""
-        with self._changed:
-            if loop != self._loop:
-                return None
-            self._refuse_in_transaction()
-            self._finish_current()
-            while not self._queue and not self._ended and not self._stopped:
-                self._changed.wait()
-            if self._failure is not None:
-                raise self._failure
-            if self._ended or self._stopped:
-                self._stopped = False
-                return None
-            chunk = self._queue.popleft()
-            if records_max is not None:
-                if len(chunk.records) > records_max:
-                    self._queue.appendleft(chunk.split(records_max))
-                chunk.whole = True
-            chunk.together = together
-            self._current = chunk
-            self._given_at = time.perf_counter()
-            self._changed.notify_all()
-            return chunk
+        while True:
+            with self._lock:
+                if loop != self._loop:
+                    return None
+                self._refuse_in_transaction()
+                self._check_whole()
+                if self._current is not None:
+                    if self._current.rest:
+                        self._cut_current()  # an exception has interrupted it
+                    self._finish_current(self._current)
+                if self._failure is not None:
+                    raise self._failure
+                if self._ended or self._stopped:
+                    self._stopped = False
+                    return None
+                if self._queue:
+                    chunk = self._take(records_max)
+                    chunk.together = together
+                    self._given_at = time.perf_counter()
+                    self._notify()
+                    return chunk
+                waiter = self._new_waiter()
+            waiter.acquire()
 
-    def _finish_current(self) -> None:
-        chunk = self._current
-        if chunk is None:
-            return
-        self._current = None
+    def _take(self, records_max: int | None) -> Chunk:
+        chunk = self._queue[0]
+        if records_max is None:
+            self._is_changing = True
+            self._current = chunk
+            self._queue.popleft()
+            self._is_changing = False
+            return chunk
+        taken, rest = chunk, None
+        if len(chunk.records) > records_max:
+            taken, rest = _halves(chunk, records_max)
+        taken.whole = True
+        self._is_changing = True
+        self._current = taken
+        if rest is None:
+            self._queue.popleft()
+        else:
+            self._queue[0] = rest
+        self._is_changing = False
+        return taken
+
+    def _finish_current(self, chunk: Chunk) -> None:
         self._done.update(chunk.ends)
-        self._count_finished(len(chunk.records) - chunk.walked)
         self._metrics.processing_s += time.perf_counter() - self._given_at
-        self._changed.notify_all()
+        self._count_finished(len(chunk.records) - chunk.walked)
+        self._current = None
+        self._notify()
 
     def _count_finished(self, records: int) -> None:
         self._finished += records
@@ -215,10 +254,11 @@ class Chunks:
         self._metrics.finished += records
 
     def _leave(self, loop: int) -> None:
-        with self._changed:
+        with self._lock:
             if loop == self._loop:
                 self._put_back()
                 self._loop_thread = None
+                self._notify()
 
     def _put_back(self) -> None:
         """A loop was left with a record in hand: by `break`, or because processing raised. Nobody
@@ -226,18 +266,21 @@ class Chunks:
         chunk = self._current
         if chunk is None:
             return
+        chunk.exhaust()
         ends = chunk.ends
-        rest = chunk.cut()
         finished = chunk.finished_for_certain()
-        unfinished = chunk.records[finished:] + (rest.records if rest is not None else [])
+        unfinished = chunk.records[finished:]
         kept = [m for m in unfinished if place_of(m) in ends and place_of(m) not in self._held]
-        self._buffered -= len(unfinished) - len(kept)
         self._walk(chunk, finished)
+        back = Chunk(kept, {p: end for p, end in ends.items() if p not in self._held})
+        dropped = len(unfinished) - len(kept)
+        self._is_changing = True
+        self._buffered -= dropped
         self._current = None
         if kept:
-            kept_ends = {p: end for p, end in ends.items() if p not in self._held}
-            self._queue.appendleft(Chunk(kept, kept_ends))
-        self._changed.notify_all()
+            self._queue.appendleft(back)
+        self._is_changing = False
+        self._notify()
 
     def _walk(self, chunk: Chunk, finished: int) -> None:
         for message in chunk.records[chunk.walked : finished]:
@@ -249,34 +292,81 @@ class Chunks:
 
     def over(self, timeout_s: float) -> bool:
         """Whether the loop is to end, now or within the time. What was in hand comes again."""
-        with self._changed:
+        with self._lock:
             self._put_back()
-            return self._changed.wait_for(lambda: self._stopped or self._ended, timeout_s)
+        return self._wait_until(lambda: self._stopped or self._ended, timeout_s)
+
+    def _wait_until(self, is_true: Callable[[], bool], timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            with self._lock:
+                if is_true():
+                    return True
+                waiter = self._new_waiter()
+            if not waiter.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                return is_true()
+
+    def _new_waiter(self) -> threading.Lock:
+        """It can be acquired after the next change."""
+        waiter = threading.Lock()
+        waiter.acquire()
+        self._waiters.append(waiter)
+        return waiter
+
+    def _notify(self) -> None:
+        self._changed.notify_all()
+        while self._waiters:
+            self._waiters.pop().release()
+
+    def _check_whole(self) -> None:
+        """Raises ClientFailed if an exception has interrupted a change all the same."""
+        if self._is_changing:
+            self._end_interrupted()
+            if self._failure is not None:
+                raise self._failure
+
+    def _end_interrupted(self) -> None:
+        self._current = None  # what was in hand, and what was not, is not known for certain
+        self._queue.clear()
+        self._is_changing = False
+        self.end(_interrupted())
+
+    def _refuse_other_thread(self) -> None:
+        thread = self._loop_thread
+        if thread in (None, threading.get_ident()) or self._ended:
+            return
+        if any(each.ident == thread for each in threading.enumerate()):
+            raise of_one_thread()
 
     # Asked by others
 
     def stop(self) -> None:
         """The loop ends where it would get the next record."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
             self._cut_current()
-            self._changed.notify_all()
+            self._notify()
 
     def _cut_current(self) -> None:
         self._cuts += 1
-        rest = self._current.cut() if self._current is not None else None
-        if rest is not None:
-            self._queue.appendleft(rest)
+        chunk = self._current
+        if chunk is None or not (rest := chunk.exhaust()):
+            return
+        kept, others = _halves(chunk, len(chunk.records) - len(rest))
+        self._is_changing = True
+        chunk.records, chunk.ends, chunk.rest = kept.records, kept.ends, []
+        self._queue.appendleft(others)
+        self._is_changing = False
 
     def abandon(self) -> None:
         """Called by whoever closes: a loop of the same thread will not ask again."""
-        with self._changed:
+        with self._lock:
             if self._loop_thread == threading.get_ident():
                 self._put_back()
 
     def in_hand(self) -> dict[Place, TopicPartition]:
         """Where each partition stands once what is in hand is finished too."""
-        with self._changed:
+        with self._lock:
             positions = dict(self._done)
             chunk = self._current
             if chunk is not None:
@@ -292,8 +382,9 @@ class Chunks:
     def begin_transaction(self, uncommitted: Mapping[Place, TopicPartition]) -> None:
         """What was handed out and not finished belongs to it, and nothing more is handed out until
         it ends. `uncommitted`: positions of earlier records, which it commits as well."""
-        with self._changed:
+        with self._lock:
             self._refuse_in_transaction()
+            self._check_whole()
             chunk = self._current
             if chunk is None:
                 raise BadInput(
@@ -303,14 +394,16 @@ class Chunks:
                 )
             self._cut_current()
             self._walk(chunk, chunk.finished_for_certain())
-            chunk.together = True  # asking for the next record does not finish these
             in_hand = {place_of(m) for m in chunk.records[chunk.walked :]}
             if gone := in_hand - set(chunk.ends):
                 raise partition_lost(gone)
-            self._transaction = Transaction(chunk, {**uncommitted, **self.in_hand()})
+            transaction = Transaction(chunk, {**uncommitted, **self.in_hand()})
+            # Asking for the next record does not finish these.
+            chunk.together, self._transaction = True, transaction
 
     def transaction_positions(self) -> dict[Place, TopicPartition]:
-        with self._changed:
+        with self._lock:
+            self._check_whole()
             transaction = self._transaction
             if transaction is None or transaction.chunk is not self._current:
                 raise BadInput(
@@ -328,7 +421,7 @@ class Chunks:
         Records of a committed transaction are finished, even if the loop never asks for another
         one. Those of an aborted one are handed out again.
         """
-        with self._changed:
+        with self._lock:
             transaction, self._transaction = self._transaction, None
             if transaction is None:
                 return {}
@@ -337,7 +430,7 @@ class Chunks:
                 return {}
             if transaction.chunk is self._current:
                 self._walk(transaction.chunk, len(transaction.chunk.records))
-                self._changed.notify_all()
+                self._notify()
             elif not self._ended:
                 self._queue.clear()
                 self.end(_left_while_committed())
@@ -356,7 +449,7 @@ class Chunks:
     # Asked by the poll thread
 
     def wait_for_room(self, timeout_s: float) -> bool:
-        with self._changed:
+        with self._lock:
             if self._has_room():
                 self._full_since = None
                 return True
@@ -369,7 +462,7 @@ class Chunks:
         return not self._queue and self._buffered < self._buffered_max
 
     def to_pause(self, assigned: set[Place]) -> set[Place]:
-        with self._changed:
+        with self._lock:
             if self._has_room():
                 self._full_since = None
                 return set()
@@ -377,7 +470,7 @@ class Chunks:
             return assigned if since and time.monotonic() - since >= FULL_S else set()
 
     def take_in(self, records: list[Message], ends: Mapping[Place, TopicPartition]) -> None:
-        with self._changed:
+        with self._lock:
             if self._held:  # fenced: still assigned, but no longer ours to process
                 records = [m for m in records if place_of(m) not in self._held]
                 ends = {p: end for p, end in ends.items() if p not in self._held}
@@ -385,15 +478,15 @@ class Chunks:
                 return
             self._queue.append(Chunk(records, ends))
             self._buffered += len(records)
-            self._changed.notify_all()
+            self._notify()
 
     def begin(self, place: Place, next_offset: int, finished_beyond: Sequence[Run]) -> None:
         del next_offset, finished_beyond  # one after the other: nothing is finished beyond
-        with self._changed:
+        with self._lock:
             self._held.discard(place)
 
     def hold(self, places: set[Place]) -> None:
-        with self._changed:
+        with self._lock:
             self._cut_current()
             self._held |= places
             kept = []
@@ -404,10 +497,10 @@ class Chunks:
                 if records:
                     kept.append(Chunk(records, ends))
             self._queue = deque(kept)
-            self._changed.notify_all()
+            self._notify()
 
     def wait_for_hands(self, places: set[Place], timeout_s: float) -> bool:
-        with self._changed:
+        with self._lock:
             free = self._changed.wait_for(lambda: not self._holds(places), timeout_s)
             if not free and self._current is not None:
                 self._walk(self._current, self._current.finished_for_certain())
@@ -425,7 +518,7 @@ class Chunks:
         return False
 
     def forget(self, places: set[Place]) -> None:
-        with self._changed:
+        with self._lock:
             self._cut_current()
             self._held -= places
             if self._transaction is not None:
@@ -437,7 +530,9 @@ class Chunks:
                 self._done.pop(place, None)
 
     def collect(self) -> dict[Place, TopicPartition]:
-        with self._changed:
+        with self._lock:
+            if self._is_changing:
+                self._end_interrupted()
             if self._current is not None:
                 self._walk(self._current, self._current.finished_for_certain())
             done, self._done = self._done, {}
@@ -451,11 +546,11 @@ class Chunks:
         return self._buffered
 
     def end(self, failure: BaseException | None) -> None:
-        with self._changed:
+        with self._lock:
             self._ended = True
             self._failure = self._failure or failure
             self._cut_current()
-            self._changed.notify_all()
+            self._notify()
 
 
 def partition_lost(places: set[Place]) -> PartitionLost:
@@ -474,6 +569,21 @@ def _left_while_committed() -> ClientFailed:
         "the loop was left while a transaction was being committed, so that its records waited to "
         "be handed out again, and the transaction is stored",
         hint="close this consumer and make a new one: it resumes after what is stored",
+    )
+
+
+def _halves(chunk: Chunk, count: int) -> tuple[Chunk, Chunk]:
+    """So many of its records, and the others."""
+    others = Chunk(chunk.records[count:], chunk.ends)
+    records = chunk.records[:count]
+    ends = {p: end for p, end in _ends_of(records).items() if p in chunk.ends}
+    return Chunk(records, ends), others
+
+
+def _interrupted() -> ClientFailed:
+    return ClientFailed(
+        "an exception of a signal handler has interrupted the consumer while it handed records out",
+        hint="close this consumer and make a new one: it resumes after what is committed",
     )
 
 
