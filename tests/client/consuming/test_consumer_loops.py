@@ -376,6 +376,14 @@ def _run(program: str) -> str:
     return ended.stdout
 
 
+def test_closing_in_a_hook_is_refused_instead_of_waiting_for_itself(kafka: Kafka) -> None:
+    kafka.make_topic()
+    kafka.fill(1)
+    consumer = kafka.consumer(on_assigned=lambda _: consumer.close())
+    with consumer, pytest.raises(BadInput, match="called in a hook"):
+        next(iter(consumer))
+
+
 def test_a_loop_in_a_hook_is_refused_instead_of_waiting_for_itself(kafka: Kafka) -> None:
     kafka.make_topic()
     kafka.fill(1)

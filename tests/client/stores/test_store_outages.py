@@ -251,6 +251,25 @@ def test_a_file_that_another_process_keeps_locked_is_unavailable(tmp_path: Path)
         assert store.positions() == {ORDERS: 1}
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_file_that_was_deleted_or_replaced_is_not_written_to(
+    tmp_path: Path, is_replaced: bool
+) -> None:
+    """SQLite would write to it until it is closed, and nobody could read that."""
+    path = tmp_path / "store.db"
+    with SqliteStore(path) as store:
+        store.claim(GROUP, [ORDERS])
+        with store.begin() as unit:
+            unit.position(ORDERS, 1)
+        if is_replaced:
+            (tmp_path / "other.db").touch()
+            (tmp_path / "other.db").replace(path)
+        else:
+            path.unlink()
+        with pytest.raises(BadInput, match="deleted or replaced"):
+            store.begin()
+
+
 def test_a_file_is_kept_safe_from_power_cuts(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "store.db") as store:
         connection = store.dialect.connect()

@@ -451,6 +451,8 @@ class Consumer:
             check_times(timeout_s=timeout_s)
         if os.getpid() != self._process:
             return  # it is the parent's, which closes it
+        if self._poller is not None:
+            self._poller.refuse_in_hook()
         with self._lock:
             if self._closed:
                 return

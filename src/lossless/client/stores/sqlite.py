@@ -51,6 +51,14 @@ _OUTAGES = {
 _UNREADABLE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
 
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class SqliteDialect:
     for_update = skip_locked = ""  # BEGIN IMMEDIATE has the lock of the whole file
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
@@ -68,12 +76,14 @@ class SqliteDialect:
                 hint="give seconds, 0 or more",
             )
         self._busy_timeout_s = busy_timeout_s
+        self._file: tuple[int, int] | None = None  # device and inode when it was first opened
         self.describe = f"SQLite file {self._path}"
 
     def sql(self, statement: str) -> str:
         return statement
 
     def connect(self) -> Connection:
+        self._check_file()
         connection = None
         try:
             # A unit is one thread's, but not always the same one's.
@@ -86,6 +96,7 @@ class SqliteDialect:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
+            self._file = self._file or _identity(self._path)
         except sqlite3.Error as error:
             if connection is not None:
                 connection.close()
@@ -108,7 +119,16 @@ class SqliteDialect:
             raise
 
     def begin(self, connection: Connection, instance: str) -> None:  # noqa: ARG002
+        self._check_file()
         connection.execute("BEGIN IMMEDIATE")
+
+    def _check_file(self) -> None:
+        if self._file is not None and _identity(self._path) != self._file:
+            raise BadInput(
+                f"{self.describe} was deleted or replaced while it was open: what is stored in it "
+                "from now on would be lost",
+                hint="put the file back, or restore it from a copy, and start again",
+            )
 
     def run_all(self, connection: Connection, statements: Sequence[str]) -> None:
         for statement in statements:
