@@ -116,6 +116,7 @@ class Coordination:
                 next_producer_id=next_producer_id,
                 leader_of=self._leader_of,
                 exists=lambda partition: partition in image().partitions,
+                offsets_partition_count=lambda: image().partition_count(OFFSETS_TOPIC),
             ),
             transactions.refusal,
             touch,

@@ -11,10 +11,9 @@ from lossless.core.messages import (
     Error,
     TopicPartition,
 )
-from lossless.core.settings.policies import internal_topics
 from lossless.wire.codec import Fields
 from lossless.wire.context import Broker, Call
-from lossless.wire.create_topics import KEY as CREATE_TOPICS
+from lossless.wire.metadata import create
 
 KEY = 10
 BATCHED = 4  # from this version on several are asked for at once
@@ -35,7 +34,7 @@ async def _find(topic: str | None, key: str, call: Call, broker: Broker) -> Fiel
         return {**nobody, "error_code": Error.INVALID_REQUEST}
     count = broker.image.partition_count(topic)
     if not count:
-        await _create(topic, broker)
+        await create(broker, [topic])
         return {**nobody, "error_code": Error.COORDINATOR_NOT_AVAILABLE}
     partition = TopicPartition(topic, partition_for(key, count))
     leader = broker.image.partitions[partition].leader
@@ -43,23 +42,3 @@ async def _find(topic: str | None, key: str, call: Call, broker: Broker) -> Fiel
     if leader == NO_LEADER or endpoint is None:
         return {**nobody, "error_code": Error.COORDINATOR_NOT_AVAILABLE}
     return {**said, "node_id": leader, "host": endpoint.host, "port": endpoint.port}
-
-
-async def _create(topic: str, broker: Broker) -> None:
-    made = internal_topics(broker.settings)[topic]
-    await broker.ask_controller(
-        CREATE_TOPICS,
-        {
-            "topics": [
-                {
-                    "name": topic,
-                    "num_partitions": made.num_partitions,
-                    "replication_factor": made.replication_factor,
-                    "configs": [
-                        {"name": name, "value": value} for name, value in made.overrides.items()
-                    ],
-                }
-            ],
-            "timeout": 5000,
-        },
-    )

@@ -9,6 +9,7 @@ from typing import Any
 
 from lossless.core.messages import INTERNAL_TOPICS, NO_LEADER, Error, TopicPartition
 from lossless.core.metadata import Image
+from lossless.core.settings.policies import InternalTopic, internal_topics
 from lossless.wire.codec import Fields
 from lossless.wire.context import Broker, Call
 from lossless.wire.create_topics import KEY as CREATE_TOPICS
@@ -53,16 +54,22 @@ def _may_create(call: Call, broker: Broker) -> bool:
 
 
 async def create(broker: Broker, names: Iterable[str]) -> None:
-    """Asks for topics with the defaults. What becomes of it is seen in the next metadata."""
-    await broker.ask_controller(
-        CREATE_TOPICS,
-        {
-            "topics": [
-                {"name": name, "num_partitions": -1, "replication_factor": -1} for name in names
-            ],
-            "timeout": 5000,
-        },
-    )
+    """Asks the controller for topics: internal topics with their own settings, others with the
+    defaults. The result is visible in the next metadata."""
+    internal = internal_topics(broker.settings)
+    topics = [_new_topic(name, internal.get(name)) for name in names]
+    await broker.ask_controller(CREATE_TOPICS, {"topics": topics, "timeout": 5000})
+
+
+def _new_topic(name: str, internal: InternalTopic | None) -> Fields:
+    if internal is None:
+        return {"name": name, "num_partitions": -1, "replication_factor": -1}
+    return {
+        "name": name,
+        "num_partitions": internal.num_partitions,
+        "replication_factor": internal.replication_factor,
+        "configs": [{"name": key, "value": value} for key, value in internal.overrides.items()],
+    }
 
 
 def _topics(call: Call, image: Image) -> list[dict[str, Any]]:

@@ -133,6 +133,14 @@ def test_a_group_joins_with_the_partition_of_its_offsets(host: Host) -> None:
     assert len(host.log) == before
 
 
+def test_a_group_joins_with_the_partition_that_it_has_in_the_topic_of_offsets(host: Host) -> None:
+    producer = host.init()
+    host.offsets_partitions = 3
+    assert host.ask(AddOffsetsToTxn("shop", producer.producer_id, 0, "billing")).error is Error.NONE
+    partition = TopicPartition(OFFSETS_TOPIC, partition_for("billing", 3))
+    assert host.shard.transactions["shop"].partitions == (partition,)
+
+
 @pytest.mark.parametrize(
     ("name", "version", "error"),
     [

@@ -56,6 +56,7 @@ class Broker:
             next_producer_id=lambda: 1000,
             leader_of=lambda _: 2,
             exists=lambda _: True,
+            offsets_partition_count=lambda: 0,
         )
 
     def lead(self, epoch: int, *isr: int) -> None:

@@ -15,7 +15,7 @@ class TransactionConfig:
     abort_timed_out_interval_ms: int = 10_000
     # transaction.remove.expired.transaction.cleanup.interval.ms
     remove_expired_interval_ms: int = 3_600_000
-    # offsets.topic.num.partitions: where the offsets of a group are kept
+    # offsets.topic.num.partitions: where the offsets of a group will be while there is no topic
     offsets_topic_partitions: int = 50
     # The feature transaction.version: 2 raises the epoch at the end of every transaction (KIP-890)
     transaction_version: int = 2

@@ -108,6 +108,7 @@ class TransactionShard:
         next_producer_id: Callable[[], int | None],
         leader_of: Callable[[TopicPartition], int | None],
         exists: Callable[[TopicPartition], bool],
+        offsets_partition_count: Callable[[], int],
     ) -> None:
         self.transactions: dict[str, Transaction] = {}
         self._config = config
@@ -115,6 +116,7 @@ class TransactionShard:
         self._next_producer_id = next_producer_id
         self._leader_of = leader_of
         self._exists = exists
+        self._offsets_partition_count = offsets_partition_count
         self._last_epochs: dict[str, int] = {}
         self._endings: dict[Producer, _Ending] = {}
         self._next_ask_ms: int | None = None  # whoever has not been asked for a marker
@@ -223,7 +225,9 @@ class TransactionShard:
         transactional_id = request.transactional_id
         if not transactional_id:
             return _answered_by_error(token, request, Error.INVALID_REQUEST)
-        number = partition_for(request.group_id, self._config.offsets_topic_partitions)
+        # The group's coordinator hashes by the partitions that the topic has.
+        count = self._offsets_partition_count() or self._config.offsets_topic_partitions
+        number = partition_for(request.group_id, count)
         decided = decisions.add_partitions(
             self.transactions.get(transactional_id),
             request.producer_id,
