@@ -22,6 +22,7 @@ from machines import (
 from lossless.core.messages import (
     UNKNOWN_EPOCH,
     DeleteRecords,
+    DeleteRecordsAnswer,
     Error,
     Fetched,
     FetchPartition,
@@ -42,9 +43,14 @@ def test_a_follower_deletes_what_the_leader_has_deleted(three: Replicas) -> None
     three.fetch(2, 1, times=2)
     three.fetch(3, 1, times=2)
     answer = three[1].on_delete_records(DeleteRecords(PARTITION, 2))
-    assert (answer.error, answer.log_start_offset) == (Error.NONE, 2)
-    three.fetch(2, 1)
+    assert (answer.error, answer.low_watermark) == (Error.NONE, 0)
+    assert three[1].deleted(DeleteRecords(PARTITION, 2)) is None
+    three.fetch(2, 1, times=2)
     assert three[2].log.log_start_offset == 2
+    assert three[1].low_watermark == 0
+    three.fetch(3, 1, times=2)
+    done = three[1].deleted(DeleteRecords(PARTITION, 2))
+    assert done == DeleteRecordsAnswer(PARTITION, Error.NONE, 2)
     assert read(three[1], 1).error is Error.OFFSET_OUT_OF_RANGE
     assert seen(three[1], 2) == [b"c"]
 
@@ -55,7 +61,7 @@ def test_what_is_deleted_already_need_not_be_deleted(three: Replicas) -> None:
     three.fetch(3, 1, times=2)
     three[1].on_delete_records(DeleteRecords(PARTITION, 2))
     answer = three[1].on_delete_records(DeleteRecords(PARTITION, 1))
-    assert (answer.error, answer.log_start_offset) == (Error.NONE, 2)
+    assert (answer.error, three[1].log.log_start_offset) == (Error.NONE, 2)
     below = three[1].on_delete_records(DeleteRecords(PARTITION, -1))
     assert below.error is Error.OFFSET_OUT_OF_RANGE
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from lossless.engines import cluster
@@ -121,3 +122,24 @@ def test_what_was_deleted_while_a_broker_was_dead_leaves_its_disk_when_it_is_bac
             kafka.kill(other)
             kafka.restart(other)
         assert [each.value() for each in read_all(address, "kept")] == [b"value"]
+
+
+def test_deleted_records_stay_deleted_when_all_brokers_are_killed_at_once(tmp_path: Path) -> None:
+    with cluster(brokers=3, config=QUICK, data=tmp_path, processes=True) as kafka:
+        address = kafka.bootstrap_servers
+        create_topic(address, "emptied", partitions=1)
+        produce(address, "emptied", [(0, None, b"%d" % number) for number in range(100)])
+        emptied = TopicPartition("emptied", 0, 100)
+        admin = AdminClient({"bootstrap.servers": address})
+        deleted = admin.delete_records([emptied])[emptied].result(60)
+        assert deleted.low_watermark == 100
+        for broker in (1, 2, 3):
+            kafka.kill(broker)
+        for broker in (3, 2, 1):
+            kafka.restart(broker)
+        assert wait_until(kafka.in_sync, timeout_s=60)
+        consumer = Consumer({"bootstrap.servers": address, "group.id": "readers"})
+        try:
+            assert consumer.get_watermark_offsets(emptied, 60) == (100, 100)
+        finally:
+            consumer.close()

@@ -165,12 +165,13 @@ class WriteTxnMarkerAnswer(NamedTuple):
 class DeleteRecords(NamedTuple):
     partition: TopicPartition
     offset: int
+    timeout_ms: int = 30_000
 
 
 class DeleteRecordsAnswer(NamedTuple):
     partition: TopicPartition
     error: Error
-    log_start_offset: int = -1
+    low_watermark: int = -1  # the lowest start of all live replicas
 
 
 class Metadata(NamedTuple):

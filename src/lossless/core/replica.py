@@ -380,8 +380,14 @@ class Replica:
         return (
             follower not in self.progress
             or asked.offset < self.log.log_end_offset
+            or self.has_later_start(asked)
             or self._checked(asked.leader_epoch) is not NO_ERROR
         )
+
+    def has_later_start(self, asked: FetchPartition) -> bool:
+        """Whether a follower can move its start now. An administrator may wait for it."""
+        latest = min(self.log.log_start_offset, self.high_watermark)
+        return 0 <= asked.log_start_offset < latest
 
     def _maybe_expand(self, follower: int, progress: Progress) -> None:
         if not self._may_join(follower, progress):
@@ -521,7 +527,26 @@ class Replica:
             return DeleteRecordsAnswer(self.partition, Error.OFFSET_OUT_OF_RANGE)
         if asked.offset > self.log.log_start_offset:
             self.log.delete_before(asked.offset)
-        return DeleteRecordsAnswer(self.partition, NO_ERROR, self.log.log_start_offset)
+        return DeleteRecordsAnswer(self.partition, NO_ERROR, self.low_watermark)
+
+    def deleted(self, asked: DeleteRecords) -> DeleteRecordsAnswer | None:
+        """The answer once all live replicas have moved their start; None: not yet."""
+        if self.role is not LEADER:
+            return DeleteRecordsAnswer(self.partition, Error.NOT_LEADER_OR_FOLLOWER)
+        low_watermark = self.low_watermark
+        if low_watermark < asked.offset:
+            return None
+        return DeleteRecordsAnswer(self.partition, NO_ERROR, low_watermark)
+
+    @property
+    def low_watermark(self) -> int:
+        """The lowest start of all live replicas, in sync or not: any of them may lead one day."""
+        starts = [
+            progress.log_start_offset
+            for broker, progress in self.progress.items()
+            if self._is_eligible(broker, -1)
+        ]
+        return min([self.log.log_start_offset, *starts])
 
     def tidy(self, now_ms: int) -> None:
         """Deletes what is too old or too much, and what newer records of the same key replace."""

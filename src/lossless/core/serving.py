@@ -2,6 +2,7 @@
 
     produce     acks=0 is not answered; 1 at once; all when everybody in sync has it, or too late
     fetch       at once if there is enough, or something to tell; else when there is, or too late
+    delete      when all live replicas have moved the start of their logs, or too late
     metadata    when the broker has applied what is committed up to an offset
 
 Whoever waits is looked at again when a replica that it waits for has been touched. Nothing is asked
@@ -78,6 +79,19 @@ class WaitingFetch:
     size: int = 0  # of what is available
 
 
+@dataclass(slots=True)
+class WaitingDeletion:
+    """Done once all live replicas have moved their start."""
+
+    token: Token
+    deadline_ms: int
+    request: DeleteRecords
+    is_over: bool = False
+
+
+Waiting = WaitingAppend | WaitingFetch | WaitingDeletion
+
+
 class Serving:
     def __init__(
         self,
@@ -88,7 +102,8 @@ class Serving:
         self._exists = exists  # in the cluster, with or without a replica here
         self._appends: dict[TopicPartition, list[Appended]] = {}
         self._fetches: dict[TopicPartition, dict[int, WaitingFetch]] = {}  # by their numbers
-        self._deadlines: list[tuple[int, int, WaitingAppend | WaitingFetch]] = []
+        self._deletions: dict[TopicPartition, list[WaitingDeletion]] = {}
+        self._deadlines: list[tuple[int, int, Waiting]] = []
         self._waiting_count = 0
         self._touched: dict[TopicPartition, None] = {}
         self._awaiting: list[Reply] = []  # AwaitMetadata, until it is applied
@@ -126,9 +141,7 @@ class Serving:
             case WriteTxnMarker():
                 self._on_marker(token, request, now_ms)
             case DeleteRecords():
-                self._ask(
-                    token, request, DeleteRecordsAnswer, lambda r: r.on_delete_records(request)
-                )
+                self._delete(token, request, now_ms)
             case _:
                 return False
         return True
@@ -142,7 +155,7 @@ class Serving:
     def _ask(
         self,
         token: Token,
-        request: ListOffsets | OffsetForLeaderEpoch | DeleteRecords,
+        request: ListOffsets | OffsetForLeaderEpoch,
         refusal: Callable[[TopicPartition, Error], Any],
         ask: Callable[[Replica], Any],
     ) -> None:
@@ -154,6 +167,21 @@ class Serving:
             answer = ask(replica)
             self.touch(partition)
         self.replies.append(Reply(token, answer))
+
+    def _delete(self, token: Token, request: DeleteRecords, now_ms: int) -> None:
+        replica = self._replicas.get(request.partition)
+        if replica is None:
+            error = self._missing(request.partition)
+            self.replies.append(Reply(token, DeleteRecordsAnswer(request.partition, error)))
+            return
+        answer = replica.on_delete_records(request)
+        self.touch(request.partition)
+        if answer.error is not NO_ERROR or answer.low_watermark >= request.offset:
+            self.replies.append(Reply(token, answer))
+            return
+        waiting = WaitingDeletion(token, now_ms + request.timeout_ms, request)
+        self._deletions.setdefault(request.partition, []).append(waiting)
+        self._wait(waiting)
 
     def produce(
         self,
@@ -223,7 +251,15 @@ class Serving:
             fetched = self._arrived(request, _within(asked, request, size), now_ms)
             answers.append(fetched)
             size += len(fetched.data)
-            if fetched.error is not NO_ERROR or fetched.diverging is not None:
+            if (
+                fetched.error is not NO_ERROR
+                or fetched.diverging is not None
+                or (
+                    request.replica != CONSUMER
+                    and asked.log_start_offset < fetched.log_start_offset
+                    and self._replicas[asked.partition].has_later_start(asked)
+                )
+            ):
                 is_odd = True
         if size >= request.bytes_min or is_odd or request.wait_ms_max <= 0:
             self._answer_fetch(waiting, answers)
@@ -239,7 +275,11 @@ class Serving:
             return self._read(request, asked)
         before = replica.high_watermark
         fetched = replica.on_follower_fetch(request.replica, request.broker_epoch, asked, now_ms)
-        if replica.high_watermark != before or replica.proposal is not None:
+        if (
+            replica.high_watermark != before
+            or replica.proposal is not None
+            or asked.partition in self._deletions
+        ):
             self.touch(asked.partition)
         return fetched
 
@@ -253,7 +293,7 @@ class Serving:
 
     # Whoever waits
 
-    def _wait(self, waiting: WaitingAppend | WaitingFetch) -> None:
+    def _wait(self, waiting: Waiting) -> None:
         self._waiting_count += 1
         heapq.heappush(self._deadlines, (waiting.deadline_ms, self._waiting_count, waiting))
 
@@ -277,6 +317,8 @@ class Serving:
                 self._complete_appends(partition, replica)
             if self._fetches.get(partition):
                 self._complete_fetches(partition)
+            if partition in self._deletions:
+                self._complete_deletions(partition, replica)
         return moved
 
     def expire(self, now_ms: int) -> None:
@@ -286,6 +328,9 @@ class Serving:
                 continue
             if isinstance(waiting, WaitingFetch):
                 self._answer_fetch(waiting)
+                continue
+            if isinstance(waiting, WaitingDeletion):
+                self._expire_deletion(waiting)
                 continue
             for place in waiting.open:
                 waiting.produced[place] = waiting.produced[place]._replace(
@@ -313,6 +358,35 @@ class Serving:
             if not waiting.open:
                 self._finish(waiting)
         self._appends[partition] = left
+
+    def _complete_deletions(self, partition: TopicPartition, replica: Replica | None) -> None:
+        left = []
+        for waiting in self._deletions.pop(partition):
+            answer = (
+                DeleteRecordsAnswer(partition, self._missing(partition))
+                if replica is None
+                else replica.deleted(waiting.request)
+            )
+            if answer is None:
+                left.append(waiting)
+            else:
+                waiting.is_over = True
+                self.replies.append(Reply(waiting.token, answer))
+        if left:
+            self._deletions[partition] = left
+
+    def _expire_deletion(self, waiting: WaitingDeletion) -> None:
+        """Some live replica has not fetched: it may still have the records, and the leader has
+        deleted them."""
+        waiting.is_over = True
+        partition = waiting.request.partition
+        left = [one for one in self._deletions.pop(partition) if one is not waiting]
+        if left:
+            self._deletions[partition] = left
+        low_watermark = self._replicas[partition].low_watermark
+        error = Error.REQUEST_TIMED_OUT
+        answer = DeleteRecordsAnswer(partition, error, low_watermark)
+        self.replies.append(Reply(waiting.token, answer))
 
     def _finish(self, waiting: WaitingAppend) -> None:
         waiting.is_over = True

@@ -1,8 +1,8 @@
 """DeleteRecords (21): records before an offset are gone, and the log starts there.
 
-The answer comes when the leader has moved its start: from then on nobody reads what is before it,
-and followers learn of it with their next fetch. Kafka waits for those too, and tells the lowest
-start of all; here it is the leader's.
+The answer comes when all live replicas have moved their start, and names the lowest start of all,
+as in Kafka. Here each replica has it on disk by then: no crash brings the records back. Kafka
+writes it down once a minute.
 
 An offset of -1 is where what is committed ends. Of a topic that is only compacted nothing can be
 deleted, nor of the brokers' own topics.
@@ -23,7 +23,7 @@ from lossless.core.messages import (
     TopicPartition,
 )
 from lossless.core.settings.topics import topic_value
-from lossless.wire.codec import Fields
+from lossless.wire.codec import Fields, milliseconds
 from lossless.wire.context import Broker, Call
 
 KEY = 21
@@ -31,8 +31,9 @@ TO_HIGH_WATERMARK = -1
 
 
 async def serve(call: Call, broker: Broker) -> Fields:
+    timeout_ms = milliseconds(call.request.timeout)
     asked = [
-        DeleteRecords(TopicPartition(topic.name, said.partition_index), said.offset)
+        DeleteRecords(TopicPartition(topic.name, said.partition_index), said.offset, timeout_ms)
         for topic in call.request.topics
         for said in topic.partitions
     ]
@@ -47,7 +48,7 @@ async def serve(call: Call, broker: Broker) -> Fields:
         topics.setdefault(answer.partition.topic, []).append(
             {
                 "partition_index": answer.partition.partition,
-                "low_watermark": answer.log_start_offset,
+                "low_watermark": answer.low_watermark,
                 "error_code": answer.error,
             }
         )

@@ -312,6 +312,70 @@ def test_a_broker_answers_for_the_partitions_that_it_has(alone: Host) -> None:
     assert deleted == DeleteRecordsAnswer(PARTITION, Error.NONE, 1)
 
 
+# Deleting records
+
+
+def starts(host: Host) -> list[int]:
+    return [host.replica(broker, PARTITION).log.log_start_offset for broker in (1, 2, 3)]
+
+
+def test_records_are_deleted_once_all_live_replicas_have_deleted_them(three: Host) -> None:
+    """At once: a fetch that waits is answered when the log starts later."""
+    produce(three, b"a", b"b")
+    deleted = three.ask(1, DeleteRecords(PARTITION, 2))
+    assert deleted == DeleteRecordsAnswer(PARTITION, Error.NONE, 2)
+    assert starts(three) == [2, 2, 2]
+
+
+def test_deleted_records_stay_deleted_when_every_broker_loses_power(three: Host) -> None:
+    produce(three, b"a", b"b")
+    assert three.ask(1, DeleteRecords(PARTITION, 2)).error is Error.NONE
+    three.lose_power(1, 2, 3)
+    for broker in (3, 2, 1):
+        three.start(broker)
+    three.wait(SESSION_MS)
+    assert starts(three) == [2, 2, 2]
+
+
+def test_a_deletion_is_not_confirmed_while_a_live_replica_may_have_the_records(
+    three: Host,
+) -> None:
+    produce(three, b"a", b"b")
+    three.cut_off = {3}
+    token = three.ask(1, DeleteRecords(PARTITION, 2, timeout_ms=100))
+    other = three.ask(1, DeleteRecords(PARTITION, 1, timeout_ms=60_000))
+    three.wait(99)
+    assert three.answers == {}
+    three.wait(1)
+    assert three.answers[token] == DeleteRecordsAnswer(PARTITION, Error.REQUEST_TIMED_OUT, 0)
+    three.cut_off = set()
+    three.wait(1_000)
+    assert three.answers[other] == DeleteRecordsAnswer(PARTITION, Error.NONE, 2)
+
+
+def test_a_deletion_does_not_wait_for_a_replica_that_is_dead(three: Host) -> None:
+    produce(three, b"a", b"b")
+    three.kill(3)
+    token = three.ask(1, DeleteRecords(PARTITION, 2, timeout_ms=60_000))
+    assert three.answers == {}
+    three.wait(SESSION_MS)
+    assert three.answers[token] == DeleteRecordsAnswer(PARTITION, Error.NONE, 2)
+
+
+def test_a_deletion_that_waits_is_refused_when_another_leads_or_the_topic_is_gone(
+    three: Host,
+) -> None:
+    produce(three, b"a", b"b")
+    three.cut_off = {3}
+    token = three.ask(1, DeleteRecords(PARTITION, 1))
+    beat = BrokerHeartbeat(1, three.broker(1).broker_epoch, 0, want_shut_down=True)
+    assert three.ask(100, beat).should_shut_down
+    assert three.answers[token].error is Error.NOT_LEADER_OR_FOLLOWER
+    token = three.ask(2, DeleteRecords(PARTITION, 2))
+    assert three.ask(100, DeleteTopic("orders")).error is Error.NONE
+    assert three.answers[token].error is Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
 @pytest.mark.parametrize(
     "request_",
     [
