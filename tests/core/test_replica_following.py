@@ -158,7 +158,7 @@ def test_an_epoch_ends_where_the_next_begins_and_the_last_with_the_log(three: Re
 
     assert three[1].on_offset_for_leader_epoch(
         OffsetForLeaderEpoch(PARTITION, 1, 1)
-    ).end == EpochEnd(UNKNOWN_EPOCH, 0)
+    ).end == EpochEnd(1, 0)
     three.append(1, b"a", b"b")
     three.told(led_by(1, 3), 1)
     three.append(1, b"c")

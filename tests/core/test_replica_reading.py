@@ -27,6 +27,7 @@ from lossless.core.messages import (
     Fetched,
     FetchPartition,
     ListOffsets,
+    OffsetForLeaderEpoch,
     OffsetKind,
 )
 from lossless.log.batch import NO_TIMESTAMP
@@ -117,6 +118,24 @@ def test_a_follower_keeps_its_place_when_the_leader_has_deleted_everything(
     assert (three[2].log.log_start_offset, three[2].log.log_end_offset) == (2, 2)
 
 
+def test_every_epoch_of_an_emptied_log_ends_where_it_starts(three: Replicas) -> None:
+    """As in Kafka: without an answer a consumer would take its position for truncated."""
+    three.append(1, b"a", b"b")
+    for follower in (2, 3):
+        three.fetch(follower, 1, times=2)
+    three[1].on_delete_records(DeleteRecords(PARTITION, 2))
+    three.fetch(2, 1)
+    asked = OffsetForLeaderEpoch(PARTITION, UNKNOWN_EPOCH, 1)
+    assert three[1].on_offset_for_leader_epoch(asked).end == EpochEnd(1, 2)
+    three.told(led_by(2, 2), 2)
+    assert three[2].on_offset_for_leader_epoch(asked).end == EpochEnd(1, 2)
+    three.restart(2)
+    three.told(led_by(2, 3), 2)
+    assert three[2].on_offset_for_leader_epoch(asked).end == EpochEnd(1, 2)
+    unknown = OffsetForLeaderEpoch(PARTITION, UNKNOWN_EPOCH, UNKNOWN_EPOCH)
+    assert three[2].on_offset_for_leader_epoch(unknown).end == EpochEnd(UNKNOWN_EPOCH, 2)
+
+
 def test_a_follower_cuts_to_the_end_of_a_leader_that_has_deleted_everything() -> None:
     both = Replicas(1, 2)
     both.told(led_by(2, 1, isr=(1, 2), replicas=(1, 2)))
@@ -125,7 +144,7 @@ def test_a_follower_cuts_to_the_end_of_a_leader_that_has_deleted_everything() ->
     both.append(2, b"z")
     both.told(led_by(1, 2, isr=(1, 2), replicas=(1, 2)))
     both[1].on_delete_records(DeleteRecords(PARTITION, 1))
-    assert both.fetch(2, 1).diverging == EpochEnd(UNKNOWN_EPOCH, 1)
+    assert both.fetch(2, 1).diverging == EpochEnd(1, 1)
     assert (both[2].log.log_start_offset, both[2].log.log_end_offset) == (0, 1)
     both.fetch(2, 1)
     assert (both[2].log.log_start_offset, both[2].log.log_end_offset) == (1, 1)

@@ -249,6 +249,17 @@ def test_nothing_beyond_an_open_transaction_is_stable(log: Log) -> None:
     assert log.aborted_between(0, 5) == []
 
 
+def test_the_end_of_what_is_stable_is_never_before_the_start(log: Log) -> None:
+    """Of an open transaction the first records may have been deleted."""
+    fill(log, 2)
+    for sequence in range(3):
+        begin(log, 1, sequence)
+    log.delete_before(4)
+    assert log.last_stable_offset(5) == 4
+    log.delete_before(5)
+    assert log.last_stable_offset(5) == 5
+
+
 def test_aborted_transactions_are_named_to_whoever_reads_their_range(log: Log) -> None:
     begin(log, 1)
     begin(log, 2)
@@ -360,9 +371,28 @@ def test_a_segment_goes_only_when_its_last_record_is_committed(store: MemoryStor
     assert log.log_start_offset == second
 
 
-def test_an_empty_log_is_of_no_epoch(log: Log, store: MemoryStore) -> None:
+def test_a_log_that_was_emptied_keeps_its_last_epoch(log: Log, store: MemoryStore) -> None:
+    fill(log, 2, leader_epoch=3)
     fill(log, 2, leader_epoch=4)
+    log.delete_before(4)
+    for found in (log, opened(store)):
+        assert found.latest_epoch == 4
+        assert found.end_of_epoch(4) == EpochEnd(4, 4)
+        assert found.end_of_epoch(3) == EpochEnd(3, 4)
+    fill(log, 1, leader_epoch=6)
+    assert log.end_of_epoch(4) == EpochEnd(4, 4)
+    assert log.end_of_epoch(6) == EpochEnd(6, 5)
+
+
+def test_an_epoch_without_records_is_forgotten_when_histories_are_compared(
+    log: Log, store: MemoryStore
+) -> None:
+    """KAFKA-10706: a follower would compare it with its leader's for ever."""
+    fill(log, 2, leader_epoch=4)
+    log.truncate(2)
+    assert log.latest_epoch == 4
     log.delete_before(2)
+    log.truncate(2)
     for found in (log, opened(store)):
         assert found.latest_epoch is None
         assert found.end_of_epoch(4) is None

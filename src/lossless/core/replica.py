@@ -573,19 +573,19 @@ class Replica:
         if asked.last_fetched_epoch == log.latest_epoch and asked.offset <= log.log_end_offset:
             return None  # as nearly always: of one epoch, and not beyond the end
         end = self._end_of(asked.last_fetched_epoch)
-        # A log of which everything was deleted is of no epoch: nothing can differ from it.
-        is_other_epoch = UNKNOWN_EPOCH < end.epoch < asked.last_fetched_epoch
+        is_other_epoch = end.epoch < asked.last_fetched_epoch
         is_named = is_other_epoch and self._rules.diverging_epoch_named
         return end if is_named or end.end_offset < asked.offset else None
 
     def _end_of(self, epoch: int) -> EpochEnd:
         """Where the latest epoch up to `epoch` ends here. One that is later than all of the log's
-        ended with the log: this leader has written nothing in its own yet."""
+        ended with the log: this leader has written nothing in its own yet. Of an empty log that
+        knows no epoch, every epoch ended there."""
         found = self.log.end_of_epoch(epoch)
         if found is not None:
             return found
         latest = self.log.latest_epoch
-        return EpochEnd(UNKNOWN_EPOCH if latest is None else latest, self.log.log_end_offset)
+        return EpochEnd(epoch if latest is None else latest, self.log.log_end_offset)
 
     def _read(self, asked: FetchPartition, end_offset: int) -> bytes:
         if asked.offset >= end_offset or not asked.bytes_max:

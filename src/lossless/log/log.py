@@ -148,12 +148,15 @@ class Log:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Up to where nothing is undecided: no transaction is open, and no marker uncommitted."""
-        stable = high_watermark
+        first = self.producers.first_open_offset()
         if self._undecided:
             self._undecided = [t for t in self._undecided if t.last_offset >= high_watermark]
-            stable = min([stable, *(transaction.first_offset for transaction in self._undecided)])
-        first_open = self.producers.first_open_offset()
-        return stable if first_open is None else min(stable, first_open)
+            offsets = [transaction.first_offset for transaction in self._undecided]
+            first = min(offsets if first is None else [first, *offsets], default=None)
+        if first is None or first >= high_watermark:
+            return high_watermark
+        # Of a transaction the first records may have been deleted.
+        return min(max(first, self._start), high_watermark)
 
     # Appending
 
@@ -341,6 +344,10 @@ class Log:
     def truncate(self, offset: int) -> None:
         """Drops everything from `offset` on; batches that reach beyond it go as a whole."""
         if offset >= self.log_end_offset:
+            is_empty = self.log_end_offset == self._start
+            if is_empty and self.latest_epoch is not None and self._rules.empty_epochs_forgotten:
+                # Its epoch would make every comparison with the leader end like this one.
+                self.start_anew(self._start)
             return
         if offset < self._start:
             self.start_anew(offset)
@@ -381,8 +388,7 @@ class Log:
             return
         # First the promise, then the files: a crash in between leaves too much, never too little.
         self._move_start(offset)
-        self._epochs.truncate_from_start(offset)
-        self._epochs.truncate_from_end(self.log_end_offset)  # an empty log is of no epoch
+        self._epochs.truncate_from_start(offset)  # an emptied log keeps its last epoch
         self._checkpoints.write_epochs(self._epochs)
         while len(self._segments) > 1 and self._segments[0].next_offset <= offset:
             self._segments.pop(0).remove()
@@ -561,7 +567,8 @@ class Log:
                 self._assign(batch)
             self._checkpoints.write_epochs(self._epochs)
         self._epochs.truncate_from_start(self._start)
-        self._epochs.truncate_from_end(end)
+        # Only a log that was emptied keeps an epoch at its end.
+        self._epochs.truncate_from_end(end if end > self._start else end + 1)
         is_flushed_to = self.recovery_point if self._rules.recovery_point_after_flush else end
         self._set_recovery_point(min(is_flushed_to, end))
         self._checkpoints.remove_snapshots(above=end)
