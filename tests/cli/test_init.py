@@ -136,7 +136,9 @@ def test_an_existing_schema_is_not_overwritten(folder: Path) -> None:
 
 def test_an_unwritable_path_is_refused_with_one_message(folder: Path) -> None:
     (folder / "file").write_text("")
-    with pytest.raises(BadInput, match=r"file/schemas/orders.json cannot be written: Not a direc"):
+    with pytest.raises(
+        BadInput, match=r"file/schemas/orders.json cannot be written to: Not a direc"
+    ):
         init("file")
 
 

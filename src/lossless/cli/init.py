@@ -11,6 +11,7 @@ import click
 from lossless.cli.console import stdout
 from lossless.contract.load import FILE_NAME
 from lossless.contract.place import shown
+from lossless.engines.private import unwritable
 from lossless.errors import BadInput
 
 SCHEMA = Path("schemas") / "orders.json"
@@ -53,7 +54,4 @@ def _write(target: Path, template: str) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise BadInput(
-            f"{shown(target)} cannot be written: {error.strerror}",
-            hint="choose a folder that is writable: lossless init PATH",
-        ) from error
+        raise unwritable(Path(shown(target)), error) from error

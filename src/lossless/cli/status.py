@@ -56,6 +56,8 @@ def command(layout: str, contract_path: Path | None, data: Path | None) -> None:
         state = f"[{_STYLES[row.state]}]{row.state}[/]"
         table.add_row(str(row.broker), row.role + active, row.address, state, str(row.pid or "-"))
     stdout.print(table)
+    if any(row.reason for row in brokers):
+        click.echo(cluster.ended())
     click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
 
 

@@ -13,10 +13,11 @@ import click
 from lossless.cli.cluster import contract_option, optional_contract
 from lossless.cli.console import print_aside
 from lossless.contract import Contract
+from lossless.contract.rules import known as known_settings
 from lossless.contract.rules.judging import enforce, judge_cluster
 from lossless.engines.interface import ClusterSpec
 from lossless.engines.signals import stopped_by_signals, uninterrupted
-from lossless.errors import EXIT_INTERRUPTED, BadInput
+from lossless.errors import EXIT_INTERRUPTED, BadInput, LosslessError, Unavailable
 
 if TYPE_CHECKING:
     from lossless.engines.local.cluster import LocalCluster
@@ -144,11 +145,14 @@ def _start(
             ends_with_program=ends_with_program,
         )
         _create_topics(contract, cluster)
-    except BaseException:
+    except BaseException as error:
         with uninterrupted():
+            dead = None if cluster is None else cluster.ended()
             if cluster is not None:
                 cluster.stop()
             forget(place, folder)
+        if dead is not None and isinstance(error, LosslessError):
+            raise Unavailable(dead) from error
         raise
     return cluster
 
@@ -165,6 +169,13 @@ def _refuse_second(place: Path, folder: Path, *, is_chosen: bool) -> None:
                 f"a cluster is already running: bootstrap.servers={noted.bootstrap_servers}",
                 hint="stop it with `lossless down`"
                 + ("" if is_chosen else ", or start another one beside it with --data DIR"),
+            )
+        if noted.plan.temporary:
+            raise BadInput(
+                f"every broker of the cluster in {noted.folder} is dead, and `up` would discard "
+                "its records",
+                hint="start one again, with its records, with `lossless restart BROKER`; or discard "
+                "them with `lossless down`",
             )
         if noted.folder != folder:
             noted.stop()  # every broker died; only files can be left
@@ -223,6 +234,8 @@ def _warn_of_options(contract: Contract, spec: ClusterSpec) -> None:
     if built == contract.cluster:
         return
     for violation in judge_cluster(dataclasses.replace(contract, cluster=built)):
+        if violation.rule == known_settings.RULE:
+            continue  # the engine warns of it
         print_aside(f"warning: these options break the contract: {violation}")
 
 
@@ -264,10 +277,12 @@ def _stay(cluster: LocalCluster, place: Path) -> None:
     print_aside("Ctrl-C stops the cluster")
     try:
         while (state := read_state(cluster.folder)) and state.processes:
-            now = {row.broker: row.state for row in cluster.status()}
+            rows = cluster.status()
+            now = {row.broker: row.state for row in rows}
+            why = {row.broker: f": {row.reason}" if row.reason else "" for row in rows}
             for broker in now:
                 if now[broker] != known[broker]:
-                    print_aside(f"{cluster.node(broker).name} is {now[broker]}")
+                    print_aside(f"{cluster.node(broker).name} is {now[broker]}{why[broker]}")
             known = now
             time.sleep(LOOK_EVERY_S)
     except KeyboardInterrupt:

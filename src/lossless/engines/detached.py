@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lossless.engines.local.cluster import LocalCluster
 from lossless.engines.local.state import read_state
-from lossless.engines.private import make_private, write_private
+from lossless.engines.private import make_private, unwritable, write_private
 from lossless.errors import BadInput, Unavailable
 
 _FOLDER, _FILE = ".lossless", "cluster.json"
@@ -47,17 +47,20 @@ def note(home: Path, data: Path) -> None:
         with _locked(home):
             _write(home, [*(one.folder for one in clusters_of(home) if one.folder != data), data])
     except OSError as error:
-        raise Unavailable(f"{home} cannot be written to: {error.strerror}") from error
+        raise unwritable(home, error) from error
 
 
 def forget(home: Path, data: Path) -> None:
     """Removes the note of this cluster, and leaves those of others."""
     if not home.exists():
         return
-    with _locked(home):
-        _write(home, [one for one in _noted(home) if one != data])
-        with suppress(OSError):  # other things may live there
-            home.rmdir()
+    try:
+        with _locked(home):
+            _write(home, [one for one in _noted(home) if one != data])
+            with suppress(OSError):  # other things may live there
+                home.rmdir()
+    except OSError as error:
+        raise unwritable(home, error) from error
 
 
 def find_cluster(home: Path, data: Path | None = None) -> LocalCluster | None:

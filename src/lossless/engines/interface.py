@@ -34,6 +34,7 @@ class BrokerStatus:
     address: str
     state: str  # running | paused | dead
     pid: int | None
+    reason: str | None = None  # of a dead one: why it ended, if it said so
 
 
 class Cluster(Protocol):

@@ -98,7 +98,9 @@ def create_topics(
             reason = error.args[0]
             if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:  # somebody else was faster
                 continue
-            raise BadInput(f"topic {name!r} cannot be created: {reason.str()}") from error
+            is_answer = reason.code() >= 0 and not reason.retriable()
+            kind = BadInput if is_answer else Unavailable
+            raise kind(f"topic {name!r} cannot be created: {reason.str()}") from error
         created.append(name)
     return created
 

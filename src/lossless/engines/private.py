@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+
+from lossless.errors import BadInput, LosslessError, Unavailable
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FAILING = (errno.EIO, *_FULL)
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 
@@ -18,6 +24,16 @@ def write_private(file: Path, text: str) -> None:
     with open(file, "w", opener=open_privately) as output:
         os.fchmod(output.fileno(), FILE_MODE)
         output.write(text)
+
+
+def unwritable(place: Path, error: OSError) -> LosslessError:
+    """What to raise when a folder or file of the user's cannot be written to."""
+    if error.errno in _FULL:
+        return Unavailable(f"no space left in {place}", hint="make room, or choose another folder")
+    reason = f"{place} cannot be written to: {error.strerror or error}"
+    if error.errno in _FAILING:
+        return Unavailable(reason)
+    return BadInput(reason, hint="choose another folder")
 
 
 def open_privately(path: str, flags: int) -> int:

@@ -47,7 +47,9 @@ def test_every_field_has_the_type_of_its_setting() -> None:
 
 def test_a_setting_that_nobody_knows_is_warned_about() -> None:
     _, warnings = BrokerSettings.from_properties({"num.partition": "3"})
-    assert warnings == ["num.partition is not a setting of Kafka 4.1: ignored"]
+    assert warnings == [
+        "num.partition is not a setting of Kafka 4.1: ignored; did you mean num.partitions?"
+    ]
 
 
 def test_a_setting_that_has_no_effect_here_is_warned_about_unless_it_is_the_default() -> None:

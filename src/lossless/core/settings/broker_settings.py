@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
+from lossless.contract.place import nearest
 from lossless.core.settings.brokers import BESIDES_KAFKA, BROKERS, effective, setting_for
 from lossless.core.settings.kinds import InvalidSetting, Value, problem, text_of, value_of
 
@@ -186,7 +187,9 @@ def _warnings(properties: Mapping[str, str]) -> list[str]:
     for name, text in sorted(properties.items()):
         setting = setting_for(name) or BESIDES_KAFKA.get(name)
         if setting is None:
-            warnings.append(f"{name} is not a setting of Kafka 4.1: ignored")
+            near = nearest(name, BROKERS)
+            meant = f"; did you mean {near}?" if near else ""
+            warnings.append(f"{name} is not a setting of Kafka 4.1: ignored{meant}")
         elif not (setting.honoured or setting.by_engine) and not _is_default(name, text):
             warnings.append(f"{name} is not honoured by the embedded broker: ignored")
     return warnings

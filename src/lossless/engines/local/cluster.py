@@ -12,7 +12,7 @@ from lossless.broker.faults import Faults
 from lossless.contract.faults import FaultKind, Fired
 from lossless.engines.interface import BrokerStatus
 from lossless.engines.local import process
-from lossless.engines.local.logs import LogTail
+from lossless.engines.local.logs import LogTail, ended, why_ended
 from lossless.engines.local.plan import Node, check_ports_free
 from lossless.engines.local.planned import START_S_MAX, STOP_S_MAX, PlannedCluster, fired
 from lossless.engines.local.process import Identity
@@ -57,9 +57,17 @@ class LocalCluster(PlannedCluster):
                     address=self.plan.address(node),
                     state=now,
                     pid=identity.pid if identity and now != "dead" else None,
+                    reason=why_ended(node_folder(self.folder, node))
+                    if identity and now == "dead"
+                    else None,
                 )
             )
         return rows
+
+    def ended(self) -> str | None:
+        """Which nodes are dead, and why; None if all of them live."""
+        dead = {self.node(row.broker).name: row.reason for row in self.status() if not row.pid}
+        return ended(dead) if dead else None
 
     def kill(self, broker: int) -> Fired:
         node = self.node(broker)

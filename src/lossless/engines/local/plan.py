@@ -238,6 +238,17 @@ def check_spec(spec: ClusterSpec) -> None:
         )
 
 
+def check_host(name: str) -> None:
+    """Brokers call each other by this name, too: one that leads nowhere would be found late."""
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError as error:
+        raise BadInput(
+            f"the name {name} cannot be resolved: {error.strerror}",
+            hint="--host takes the name or the address by which other machines reach this one",
+        ) from error
+
+
 def _is_decided_here(name: str) -> bool:
     return name in _DECIDED_HERE or name.startswith("listener.name.controller.")
 

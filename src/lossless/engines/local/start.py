@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from lossless.engines.interface import ClusterSpec
@@ -15,6 +17,7 @@ from lossless.engines.local.logs import LogTail
 from lossless.engines.local.plan import (
     Node,
     Plan,
+    check_host,
     check_ports_free,
     check_spec,
     kept_plan,
@@ -34,9 +37,10 @@ from lossless.engines.local.state import (
     write_state,
 )
 from lossless.engines.local.watchdog import Watchdog
+from lossless.engines.private import unwritable
 from lossless.engines.signals import uninterrupted
 from lossless.engines.waiting import wait_until
-from lossless.errors import BadInput
+from lossless.errors import BadInput, LosslessError
 
 DEFAULT_ENGINE = "embedded"
 
@@ -81,6 +85,7 @@ def start_cluster(
     With `ends_with_program` the brokers stop when this program ends, even if it is killed.
     """
     check_spec(spec)
+    check_host(spec.advertised_host)
     software = SOFTWARE[engine]
     command = software.command()  # may fetch jars: nothing is written and no lock held meanwhile
     with locked(folder):
@@ -101,7 +106,7 @@ def start_cluster(
         watchdog = Watchdog(folder) if ends_with_program else None
         try:
             _start_nodes(plan, folder, command, started, report)
-        except BaseException:
+        except BaseException as error:
             with uninterrupted():
                 for identity in started.values():
                     process.kill(identity)
@@ -110,7 +115,10 @@ def start_cluster(
                 if before is None or plan.temporary:
                     remove_files(plan, folder)
                 else:
-                    write_state(folder, State(plan=before.plan))
+                    with suppress(LosslessError):
+                        write_state(folder, State(plan=before.plan))
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise unwritable(folder, error) from error
             raise
     return LocalCluster(folder, watchdog)
 
@@ -183,9 +191,9 @@ def _start_nodes(
     ready: set[int] = set()
 
     def all_ready() -> bool:
-        for node in plan.nodes:
-            if process.state(started[node.id]) == "dead":
-                raise tails[node.id].failure(node.name)
+        dead = [node for node in plan.nodes if process.state(started[node.id]) == "dead"]
+        if dead:
+            raise _failure({node.name: tails[node.id] for node in dead})
         everyone = {node.id for node in plan.brokers}
         for node in plan.brokers:
             if node.id not in ready and lists(plan, node, everyone):
@@ -198,6 +206,15 @@ def _start_nodes(
         raise tails[late[0].id].failure(
             f"after {START_S_MAX:.0f} s {late[0].name} is not ready; it"
         )
+
+
+def _failure(tails: Mapping[str, LogTail]) -> LosslessError:
+    """Why the first of these nodes did not start, with the others that name the same reason."""
+    failures = {name: tail.failure(name) for name, tail in tails.items()}
+    first, failure = next(iter(failures.items()))
+    why = failure.what.removeprefix(first)
+    same = [name for name, other in failures.items() if other.what == name + why]
+    return type(failure)(", ".join(same) + why, hint=failure.hint)
 
 
 def _format(plan: Plan, folder: Path, command: Sequence[str], tails: Mapping[int, LogTail]) -> None:

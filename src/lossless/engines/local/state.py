@@ -10,6 +10,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,8 +18,8 @@ from pathlib import Path
 
 from lossless.engines.local.plan import Node, Plan
 from lossless.engines.local.process import Identity
-from lossless.engines.private import FOLDER_MODE, open_privately, write_private
-from lossless.errors import Unavailable
+from lossless.engines.private import FOLDER_MODE, open_privately, unwritable, write_private
+from lossless.errors import BadInput, Unavailable
 
 _FILE = "cluster.json"
 
@@ -47,18 +48,35 @@ def read_state(folder: Path) -> State | None:
     except OSError as error:
         raise Unavailable(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
+        if notes := _notes(file):
+            raise BadInput(
+                f"{folder} is not the folder of a cluster: it notes where clusters are",
+                hint="leave --data out, or choose one of: "
+                + ", ".join(f"--data {shlex.quote(place)}" for place in notes),
+            ) from error
         raise Unavailable(
             f"{file} is damaged, or was written by a later version of Lossless",
             hint=f"use that version, or another folder; {folder} still has the cluster's records",
         ) from error
 
 
+def _notes(file: Path) -> list[str]:
+    """The folders that `lossless up` noted here, if this is such a note."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        noted = json.loads(file.read_text())["data"]
+        return [noted] if isinstance(noted, str) else list(map(str, noted))
+    return []
+
+
 def write_state(folder: Path, state: State) -> None:
     """Replaced in one step: a reader sees the old or the new, and so does whoever comes after a
     crash."""
     part = folder / f"{_FILE}.part"
-    write_private(part, json.dumps(dataclasses.asdict(state), indent=2) + "\n")
-    part.rename(folder / _FILE)
+    try:
+        write_private(part, json.dumps(dataclasses.asdict(state), indent=2) + "\n")
+        part.rename(folder / _FILE)
+    except OSError as error:
+        raise unwritable(folder, error) from error
 
 
 def node_folder(folder: Path, node: Node) -> Path:
@@ -89,7 +107,7 @@ def locked(folder: Path) -> Iterator[None]:
             folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
             descriptor = open_privately(str(file), os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            raise Unavailable(f"{folder} cannot be written to: {error.strerror}") from error
+            raise unwritable(folder, error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             # Whoever held it may have removed the folder: then this lock guards nothing.
