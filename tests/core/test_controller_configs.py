@@ -214,6 +214,56 @@ def test_what_a_running_broker_cannot_change_is_refused(
     assert answer == AdminAnswer(Error.INVALID_REQUEST, told)
 
 
+@pytest.mark.parametrize(
+    ("resource", "key", "value", "told"),
+    [
+        (
+            ALL_BROKERS,
+            "num.network.threads",
+            "100",
+            (
+                "Dynamic thread count update validation failed for num.network.threads=100, value "
+                "should not be greater than double the current value 3"
+            ),
+        ),
+        (
+            broker_resource(1),
+            "num.io.threads",
+            "3",
+            (
+                "Dynamic thread count update validation failed for num.io.threads=3, value should "
+                "be at least half the current value 8"
+            ),
+        ),
+        (
+            broker_resource(1),
+            "listeners",
+            "PLAINTEXT://127.0.0.1:1",
+            "The embedded broker reads these only when it starts: listeners",
+        ),
+        (
+            broker_resource(1),
+            MIN_ISR,
+            "0",
+            "Invalid value 0 for configuration min.insync.replicas: Value must be at least 1",
+        ),
+    ],
+)
+def test_a_value_that_a_running_broker_cannot_take_is_an_invalid_request(
+    three: Cluster, resource: Resource, key: str, value: str, told: str
+) -> None:
+    answer = alter(three, resource, setting(key, value))
+    assert answer == AdminAnswer(Error.INVALID_REQUEST, told)
+
+
+def test_a_pool_of_threads_grows_step_by_step(three: Cluster) -> None:
+    for value in ("6", "12", "12", "6"):
+        changed = alter(three, ALL_BROKERS, setting("num.network.threads", value))
+        assert changed.error is Error.NONE
+    again = alter(three, broker_resource(1), setting("num.network.threads", "13"))
+    assert again.error is Error.INVALID_REQUEST
+
+
 def test_what_nobody_knows_may_be_some_plugins(three: Cluster) -> None:
     assert alter(three, ALL_BROKERS, setting("my.plugin.colour", "blue")).error is Error.NONE
 

@@ -43,6 +43,17 @@ _TABLES: Mapping[ResourceKind, Mapping[str, Setting]] = {
     ResourceKind.GROUP: GROUPS,
 }
 
+_THREADS = frozenset(
+    {
+        "background.threads",
+        "log.cleaner.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+    }
+)
+
 
 def altered(
     image: Image, request: AlterConfigs, *, has_elr: bool
@@ -146,8 +157,8 @@ def _refusal(
         case _:
             return (
                 _refused_broker_name(image, resource)
+                or _refused_broker(image, resource, before, after)
                 or (_refused_minimum(resource, before, after) if has_elr else None)
-                or _refused_broker(image, resource, after)
             )
 
 
@@ -189,7 +200,7 @@ def _refused_minimum(
 
 
 def _refused_broker(
-    image: Image, resource: Resource, after: Mapping[str, str]
+    image: Image, resource: Resource, before: Mapping[str, str], after: Mapping[str, str]
 ) -> AdminAnswer | None:
     known = {name: setting for name in after if (setting := setting_for(name)) is not None}
     fixed = [name for name, setting in known.items() if setting.mode is Mode.READ_ONLY]
@@ -205,16 +216,33 @@ def _refused_broker(
     fixed = [
         name
         for name, setting in known.items()
-        if setting.honoured and setting.name not in AT_RUN_TIME
+        if (setting.honoured or setting.by_engine) and setting.name not in AT_RUN_TIME
     ]
     if fixed:
         return _not_now("The embedded broker reads these only when it starts", fixed)
+    now = image.effective_properties(None if resource == ALL_BROKERS else int(resource.name))
+    for name in sorted(_THREADS & after.keys()):
+        if after[name] != before.get(name) and (wrong := _too_sudden(name, now, after[name])):
+            return AdminAnswer(Error.INVALID_REQUEST, wrong)
     try:
         # Kafka's own check: the broker as it would be then.
         BrokerSettings.from_properties(effective(image.effective_properties(), after))
     except InvalidSetting as invalid:
         return AdminAnswer(Error.INVALID_REQUEST, str(invalid))
     return None
+
+
+def _too_sudden(name: str, now: Mapping[str, str], text: str) -> str | None:
+    """Kafka lets the size of a pool of threads at most double or halve in one change."""
+    current, wanted = int(now.get(name, BROKERS[name].default or "1")), int(text)
+    if wanted < current // 2:
+        limit = f"be at least half the current value {current}"
+    elif wanted > current * 2:
+        limit = f"not be greater than double the current value {current}"
+    else:
+        return None
+    failed = f"Dynamic thread count update validation failed for {name}={wanted}"
+    return f"{failed}, value should {limit}"
 
 
 def _not_now(what: str, names: list[str]) -> AdminAnswer:
