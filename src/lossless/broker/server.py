@@ -45,6 +45,25 @@ Serve = Callable[[Call], Awaitable[Fields]]
 Take = Callable[[Connection, Header, Any, bytes], None]  # a request that is answered by hand
 
 HEAVY = FETCH  # its answers are large
+# A few bytes can ask for everything that a node knows; such requests are served one by one, so that
+# a client that sends many of them leaves time for others.
+LISTS_ALL = frozenset(
+    api.key
+    for api in APIS.values()
+    if api.name
+    in (
+        "metadata",
+        "list_groups",
+        "describe_acls",
+        "describe_configs",
+        "describe_log_dirs",
+        "list_partition_reassignments",
+        "describe_client_quotas",
+        "describe_user_scram_credentials",
+        "list_transactions",
+        "describe_topic_partitions",
+    )
+)
 DESCRIPTORS_KEPT_MAX = 1024  # for logs and for other nodes; an eighth, where there are few
 WARNED_EVERY_S = 60.0
 SWEEPS = 10  # in the time that a connection may be idle
@@ -244,6 +263,8 @@ class Server:
             connection.wait_for_answers()
             self.spawn(self._answer_large(begun, header, frame, slot))
             return
+        if api.key in LISTS_ALL:
+            connection.wait_for_answers()
         message = read(begun.entity, frame, header.message_at)
         call = Call(message, header.version, header.client_id, connection.peer_host, self.name)
         self.spawn(self._answer(api, header, call, slot, len(frame)))
