@@ -13,8 +13,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from lossless.extras import missing_extra
-
 if TYPE_CHECKING:
     from lossless.client.consuming.consumer import Consumer
     from lossless.client.producing.producer import Producer
@@ -37,6 +35,8 @@ def __getattr__(name: str) -> Any:
     try:
         module = importlib.import_module(_FOUND_IN[name])
     except ModuleNotFoundError as error:
+        from lossless.extras import missing_extra
+
         absent = missing_extra(error)
         if absent is None:
             raise

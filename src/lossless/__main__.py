@@ -1,5 +1,5 @@
 """`python -m lossless` runs the command line, like `lossless`."""
 
-from lossless.cli.main import main
+from lossless.cli.entry import main
 
 main()

@@ -174,7 +174,7 @@ def _refuse_second(place: Path, folder: Path, *, is_chosen: bool) -> None:
             raise BadInput(
                 f"every broker of the cluster in {noted.folder} is dead, and `up` would discard "
                 "its records",
-                hint="start one again, with its records, with `lossless restart BROKER`; or discard "
+                hint="start a broker with its records with `lossless restart BROKER`, or discard "
                 "them with `lossless down`",
             )
         if noted.folder != folder:
