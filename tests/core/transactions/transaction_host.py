@@ -42,6 +42,7 @@ class Host:
         self.has_ids = True
         self.leaders: dict[TopicPartition, int | None] = {}  # else LEADER
         self.gone: set[TopicPartition] = set()
+        self.offsets_partitions = 0  # the topic of offsets does not exist yet
         self.coordinator_epoch = 0
         self.is_committing = True
         self.pending: list[Outcome] = []
@@ -65,6 +66,7 @@ class Host:
             next_producer_id=self._next_producer_id,
             leader_of=lambda partition: self.leaders.get(partition, LEADER),
             exists=lambda partition: partition not in self.gone,
+            offsets_partition_count=lambda: self.offsets_partitions,
         )
 
     def replayed(self) -> TransactionShard:
