@@ -73,6 +73,16 @@ CASES: dict[str, dict[str, Any] | str] = {
     '{"price":12345678.9}': {"price": Decimal("12345678.9")},
     '{"price":1e2}': {"price": Decimal(100)},
     '{"price":0.0000}': {"price": Decimal(0)},
+    # A cast gives NULL for these.
+    '{"price":"0e99"}': {"price": Decimal(0)},
+    '{"price":"-0.00E+40"}': {"price": Decimal(0)},
+    '{"price":0e99,"note":1.0}': {"price": Decimal(0), "note": "1.0"},
+    '{"price":"0e-99"}': {"price": Decimal(0)},
+    '{"price":"0e100"}': not_decimal("0e100"),
+    '{"prices":{"a":"0e99"},"lines":[{"price":"0E39"}]}': {
+        "prices": {"a": Decimal(0)},
+        "lines": [{"sku": None, "price": Decimal(0), "weight": None}],
+    },
     '{"price":"-0.01"}': {"price": Decimal("-0.01")},
     '{"wide":123456789012345678.12345678901234567890}': {
         "wide": Decimal("123456789012345678.1234567890123456789")

@@ -61,6 +61,8 @@ _SOON = "INTERVAL '23' HOUR"  # a day would be one of the calendar, with or with
 # Without leading zeros, as JSON writes numbers. Bounded, because a cast takes time that grows with
 # the square of the digits, and with an exponent of 5000000 it takes minutes.
 DECIMAL = r"^-?(?:0|[1-9]\d{0,99})(?:\.\d{1,99})?(?:[eE][+-]?0*\d{1,2})?\z"
+# A cast gives NULL for a zero with a large exponent.
+ZERO = r"^-?0(?:\.0{1,99})?[eE][+-]?0*\d{1,2}\z"
 
 TEMPORAL = (T.DateType, T.TimestampType, T.TimestampNTZType)
 READ_AS_TEXT = (*TEMPORAL, T.DecimalType, T.BinaryType)
@@ -212,10 +214,15 @@ class Scalar:
             return value
         if isinstance(self.type, T.BinaryType):
             return f"try_to_binary({value}, 'base64')"
-        if isinstance(self.type, T.DecimalType) and self.rounded:
+        cast = f"TRY_CAST({value} AS {self.type.simpleString()})"
+        if not isinstance(self.type, T.DecimalType):
+            return cast
+        if self.rounded:
             wide = T.DecimalType(PRECISION_MAX, self._rounded_from).simpleString()
-            value = f"bround(TRY_CAST({value} AS {wide}), {self.type.scale})"
-        return f"TRY_CAST({value} AS {self.type.simpleString()})"
+            rounded = f"bround(TRY_CAST({value} AS {wide}), {self.type.scale})"
+            cast = f"TRY_CAST({rounded} AS {self.type.simpleString()})"
+        zero = f"CAST(0 AS {self.type.simpleString()})"
+        return f"coalesce({cast}, {case((f'{value} RLIKE {literal(ZERO)}', zero))})"
 
     @property
     def _rounded_from(self) -> int:
@@ -298,15 +305,16 @@ class Scalar:
             + ("can round" if self.rounded else "keeps"),
             shows=itself,
         )
-        if self.rounded:
-            yield Rule(
-                broken=lambda text: (
-                    f"({text} {is_decimal} AND {_magnitude(text)} <= {whole}"
-                    f" AND {_lowest_digit(text)} >= {-digits} AND {self.converted(text)} IS NULL)"
-                ),
-                says=f"is not of type {self.called} once it is rounded",
-                shows=itself,
-            )
+        # Nothing that was sent may become NULL, whatever the cast makes of it.
+        yield Rule(
+            broken=lambda text: (
+                f"(NOT {text} RLIKE {plain} AND {text} {is_decimal}"
+                f" AND {_magnitude(text)} <= {whole} AND {_lowest_digit(text)} >= {-digits}"
+                f" AND {self.converted(text)} IS NULL)"
+            ),
+            says=f"is not of type {self.called}" + (" once it is rounded" if self.rounded else ""),
+            shows=itself,
+        )
 
     def facts(self) -> Iterator[Fact]:
         kinds = self._kinds()
