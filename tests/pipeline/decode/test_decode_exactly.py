@@ -216,6 +216,32 @@ def test_a_long_document_kept_as_text_does_not_stall_a_batch(
     assert found == {"note": text.removeprefix('{"note":').removeprefix(" ")[:-1]}
 
 
+def test_a_great_many_keys_do_not_stall_a_batch(spark: SparkSession) -> None:
+    """Time that grows with the square of the keys is many minutes here."""
+    keys = [f"k{number}" for number in range(150_000)]
+    labels = dict.fromkeys(keys, 1.0)
+    nested = {key: {"a": [1.0]} for key in keys[:30_000]}
+    objects = [{key: 1.0} for key in keys[:60_000]]
+    outcomes = decoded(
+        spark,
+        decoder(
+            "json",
+            "labels MAP<STRING, STRING>, nested MAP<STRING, MAP<STRING, ARRAY<STRING>>>,"
+            " objects ARRAY<MAP<STRING, STRING>>, note STRING",
+        ),
+        [
+            json.dumps({"labels": labels}),
+            json.dumps({"nested": nested}),
+            json.dumps({"objects": objects}),
+            json.dumps({"note": objects}),
+        ],
+    )
+    assert outcomes[0]["labels"] == dict.fromkeys(labels, "1.0")
+    assert outcomes[1]["nested"] == {key: {"a": ["1.0"]} for key in nested}
+    assert outcomes[2]["objects"] == [{key: "1.0"} for (key,) in objects]
+    assert outcomes[3]["note"] == json.dumps(objects)
+
+
 def test_amounts_of_json_schema_are_decimals(spark: SparkSession, tmp_path: Path) -> None:
     schema = {
         "properties": {

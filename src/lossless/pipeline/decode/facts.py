@@ -108,17 +108,20 @@ def _values(document: Sql, fact: Sql) -> Sql:
 
 
 def _is_broken(value: Sql, fact: Sql) -> Sql:
-    kind = _kind(value)
+    return let(_kind(value), lambda kind: _is_broken_of(kind, value, fact))
+
+
+def _is_broken_of(kind: Sql, value: Sql, fact: Sql) -> Sql:
     number = f"IF({kind} IN ('BIGINT', 'DECIMAL', 'DOUBLE'), {_get(value, _HERE, 'double')}, NULL)"
     is_of_kind = f"(array_contains({fact}.kinds, {kind}) OR {kind} = 'VOID')"
     is_out_of_range = f"({number} < {fact}.low OR {number} >= {fact}.high)"
-    child = _kind(_get(value, f"{fact}.child", "variant"))
+    child = _get(value, f"{fact}.child", "variant")
     return case(
         (f"{fact}.kinds IS NOT NULL", f"NOT {is_of_kind} OR coalesce({is_out_of_range}, FALSE)"),
         (f"{value} IS NULL OR {kind} != 'OBJECT'", "FALSE"),
         (
             f"{fact}.child IS NOT NULL",
-            f"{child} IS NULL OR ({child} = 'VOID' AND NOT {fact}.child_nullable)",
+            f"{child} IS NULL OR (is_variant_null({child}) AND NOT {fact}.child_nullable)",
         ),
         otherwise=f"size({_unnamed(value, fact)}) > 0",
     )
@@ -142,8 +145,18 @@ def _unnamed(value: Sql, fact: Sql) -> Sql:
 
 
 def _kind(value: Sql) -> Sql:
-    """OBJECT, ARRAY, STRING, BOOLEAN, BIGINT, DECIMAL, DOUBLE or VOID; null when there is none."""
-    return f"regexp_extract(schema_of_variant({value}), '^[A-Z]+', 0)"
+    """OBJECT, ARRAY, STRING, BOOLEAN, BIGINT, DECIMAL, DOUBLE or VOID; null when there is none.
+
+    The schema of an array takes time that grows with the square of the different keys in it, so
+    that only scalars are asked for theirs.
+    """
+    return case(
+        (f"{value} IS NULL", "NULL"),
+        (f"is_variant_null({value})", "'VOID'"),
+        (f"{_get(value, _HERE, 'map<string,variant>')} IS NOT NULL", "'OBJECT'"),
+        (f"{_get(value, _HERE, 'array<variant>')} IS NOT NULL", "'ARRAY'"),
+        otherwise=f"regexp_extract(schema_of_variant({value}), '^[A-Z]+', 0)",
+    )
 
 
 _HERE = "'$'"

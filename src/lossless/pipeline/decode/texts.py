@@ -24,6 +24,7 @@ from lossless.pipeline.decode.tree import (
     Rule,
     Scalar,
     itself,
+    keys_of,
     values_of,
 )
 
@@ -103,9 +104,11 @@ def patched(node: Node, parsed: Sql, text: Sql) -> Sql:
             body = patched(node.element, element, f"get({text}, {index})")
             return f"transform({parsed}, ({element}, {index}) -> {body})"
         case Map():
-            key, value = fresh(), fresh()
-            body = patched(node.value, value, f"element_at({text}, {key})")
-            return f"transform_values({parsed}, ({key}, {value}) -> {body})"
+            # By position: to look up each key would take time that grows with their square.
+            value, index = fresh(), fresh()
+            body = patched(node.value, value, f"get({values_of(text)}, {index})")
+            values = f"transform({values_of(parsed)}, ({value}, {index}) -> {body})"
+            return f"map_from_arrays({keys_of(parsed)}, {values})"
 
 
 def digit_rules(node: Node) -> Iterator[Rule]:
