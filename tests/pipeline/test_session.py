@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,13 +14,18 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
+from lossless.errors import BadInput
 from lossless.pipeline.session import (
     COLLECTOR,
+    RELIED_ON,
+    check_settings,
     chosen_settings,
     collectors,
     page_address,
     setting,
 )
+from lossless.pipeline.transform import describe_failure
+from shop import MakeShop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,3 +154,33 @@ def _line(stream: IO[str] | None) -> Any:
 def _unmapped(addresses: list[str]) -> list[str]:
     """IPv4 addresses without the prefix that IPv6 sockets give them."""
     return [address.removeprefix("::ffff:") for address in addresses]
+
+
+@pytest.mark.parametrize("name", RELIED_ON)
+def test_a_setting_that_changes_what_records_mean_is_refused_by_name(
+    spark: SparkSession, name: str
+) -> None:
+    check_settings(spark)
+    other = {"false": "true", "TIMESTAMP_LTZ": "TIMESTAMP_NTZ"}[RELIED_ON[name]]
+    with (
+        setting(spark, name, other),
+        pytest.raises(BadInput, match=re.escape(f"{name} = {other}")),
+    ):
+        check_settings(spark)
+
+
+def test_the_cause_of_a_failed_query_is_what_is_reported() -> None:
+    said = (
+        "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Unknown inline "
+        "modifier near index 2 SQLSTATE: XXKST\n=== Streaming Query ===\n"
+        "Identifier: lossless orders [id = 1, runId = 2]\nCurrent State: ACTIVE"
+    )
+    failure = describe_failure(RuntimeError(said))
+    assert failure.message.startswith("Unknown inline modifier near index 2")
+
+
+def test_a_topic_pattern_that_java_does_not_compile_is_refused(shop: MakeShop) -> None:
+    orders = shop()
+    pipeline = orders.pipeline(topics=f"topic_pattern = '(?P<x>{orders.topic})'")
+    with pytest.raises(BadInput, match="topic_pattern: not a regular expression that Java"):
+        pipeline.run(once=True)

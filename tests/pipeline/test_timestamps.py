@@ -13,17 +13,27 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from lossless.contract import PipelineContract, load_contract
+from lossless.core.error_codes import Error
+from lossless.log.batch import Record, build
 from lossless.pipeline.audit import AuditReport, Verdict, audit
-from lossless.pipeline.direct_source import HELD_MS_MAX, OUT_OF_RANGE_MS, direct_records
+from lossless.pipeline.direct_source import (
+    HEADERS_UNREADABLE,
+    HELD_MS_MAX,
+    OUT_OF_RANGE_MS,
+    direct_records,
+)
 from lossless.pipeline.ledger import Ledger
 from lossless.pipeline.outcomes import PROVENANCE
 from lossless.pipeline.pipeline import Pipeline
 from lossless.pipeline.sinks import open_sink
 from lossless.pipeline.sinks.interface import Sink
 from lossless.pipeline.transform import OffsetRange
+from lossless.wire.versions import PRODUCE
+from one_request import ask, error_of
 from postgres_server import PostgresServer
 from shop import MakeShop, Shop, order
 
+IN_MILLISECONDS = 1_767_225_600_000
 IN_NANOSECONDS = 1_767_225_600_000_000_000
 IN_MICROSECONDS = 1_767_225_600_000_000
 YEAR_1 = -62_135_596_800_000
@@ -137,6 +147,49 @@ def test_a_timestamp_before_the_calendar_of_postgres_makes_a_dead_letter(
     assert audited(orders).verdict is Verdict.BALANCED
 
 
+def test_a_header_name_that_is_not_utf_8_makes_a_dead_letter_beside_such_a_timestamp(
+    shop: MakeShop,
+) -> None:
+    orders = shop(**ANY_TIMESTAMP)
+    headers = (("h\udcff\udcfe", b"x"),)  # the bytes 68 ff fe
+    batch = build(
+        [
+            Record(0, IN_NANOSECONDS, b"0", order(0), (("trace", b"y"),)),
+            Record(1, IN_MILLISECONDS, b"1", order(1), headers),
+            Record(2, IN_NANOSECONDS, b"2", order(2), headers),
+            Record(3, IN_MILLISECONDS, b"3", order(3)),
+        ]
+    )
+    answer = ask(
+        orders.bootstrap_servers.partition(",")[0],
+        PRODUCE,
+        9,
+        acks=-1,
+        timeout=20_000,
+        topic_data=[
+            {
+                "name": orders.topic,
+                "partition_data": [{"index": 0, "records": bytes(batch.data)}],
+            }
+        ],
+    )
+    assert error_of(answer.responses[0].partition_responses[0]) is Error.NONE
+    assert counts(orders.pipeline("retry_max_s = 0").run(once=True)) == (4, 1, 3, 0)
+    assert numbers(orders) == [3]
+
+    of_timestamp, of_headers, of_both = dead_letters(orders)
+    assert [h["key"] for h in of_timestamp["record_headers"]] == ["trace"]
+    assert (of_headers["key"], of_headers["value"]) == (b"1", order(1))
+    assert of_headers["record_headers"] is None
+    assert of_headers["headers"]["kafka_dlt-exception-fqcn"] == "lossless.UnreadableHeaders"
+    assert of_headers["headers"]["kafka_dlt-original-timestamp"] == str(IN_MILLISECONDS)
+    assert "header is not UTF-8" in of_headers["headers"]["kafka_dlt-exception-message"]
+    assert of_both["headers"]["kafka_dlt-exception-fqcn"] == "lossless.TimestampOutOfRange"
+    assert "header is not UTF-8" in of_both["headers"]["kafka_dlt-exception-message"]
+
+    assert audited(orders).verdict is Verdict.BALANCED
+
+
 def test_a_transform_gets_the_records_with_other_timestamps(shop: MakeShop) -> None:
     orders = shop(**ANY_TIMESTAMP)
     (orders.folder / "even_orders.py").write_text(
@@ -174,6 +227,7 @@ def test_what_is_read_directly_is_what_sparks_source_reads(shop: MakeShop) -> No
         .load()
         .drop("timestampType")
         .withColumn(OUT_OF_RANGE_MS, F.lit(None).cast("long"))
+        .withColumn(HEADERS_UNREADABLE, F.lit(False))
     )
     directly = direct_records(
         orders.spark,

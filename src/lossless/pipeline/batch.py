@@ -28,13 +28,14 @@ from lossless.errors import BadInput, LosslessError, Unavailable
 from lossless.pipeline.decode import (
     TIMESTAMP_OUT_OF_RANGE,
     TRANSFORM_FAILED,
+    UNREADABLE_HEADERS,
     UNSTORABLE,
     Decoder,
     dead_letter,
 )
 from lossless.pipeline.decode.provenance import provenance
-from lossless.pipeline.decode.sql import literal
-from lossless.pipeline.direct_source import OUT_OF_RANGE_MS
+from lossless.pipeline.decode.sql import case, literal
+from lossless.pipeline.direct_source import HEADERS_UNREADABLE, OUT_OF_RANGE_MS
 from lossless.pipeline.ledger import Receipt, SourcePartition
 from lossless.pipeline.outcomes import (
     DEAD_LETTER,
@@ -43,6 +44,7 @@ from lossless.pipeline.outcomes import (
     marked,
     tally_by_partition,
 )
+from lossless.pipeline.session import check_settings
 from lossless.pipeline.sinks.interface import Place, RecordsRefused, Sink, Staged
 from lossless.pipeline.transform import (
     Failure,
@@ -72,6 +74,9 @@ _CONDEMNED_SCHEMA = ", ".join(
     )
 )
 
+_IS_OUT_OF_RANGE = f"{OUT_OF_RANGE_MS} IS NOT NULL"
+_IS_UNREADABLE = f"{_IS_OUT_OF_RANGE} OR {HEADERS_UNREADABLE}"
+
 # The part of `retry_max_s` in which an unreachable service is waited for. The rest is for finding
 # the records that are to blame, if some are.
 PATIENCE = 0.5
@@ -100,6 +105,7 @@ class Batcher:
 
         `topics` gives the id of every topic; `ranges` are the planned offsets.
         """
+        check_settings(records.sparkSession)
         records = records.withColumn("topic_id", _topic_id(topics))
         while True:
             try:
@@ -120,11 +126,11 @@ class Batcher:
         return _with_reads(self.sink.stage(outcomes, may_expand=False), None)
 
     def _decode(self, records: DataFrame) -> DataFrame:
-        """Outcomes of records; those whose timestamp Spark cannot hold are dead letters."""
+        """Outcomes of records; those that direct_records could not read whole are dead letters."""
         if OUT_OF_RANGE_MS not in records.columns:
             return self.decoder.decode(records)
-        held = records.where(f"{OUT_OF_RANGE_MS} IS NULL").drop(OUT_OF_RANGE_MS)
-        letters = _out_of_range_letters(records, self.group)
+        held = records.where(f"NOT ({_IS_UNREADABLE})").drop(OUT_OF_RANGE_MS, HEADERS_UNREADABLE)
+        letters = _unreadable_letters(records, self.group)
         return self.decoder.decode(held).unionByName(letters, allowMissingColumns=True)
 
     def _stage_transformed(
@@ -223,18 +229,23 @@ def _letters(records: DataFrame, condemned: DataFrame, group: str) -> DataFrame:
     )
 
 
-def _out_of_range_letters(records: DataFrame, group: str) -> DataFrame:
-    message = (
+def _unreadable_letters(records: DataFrame, group: str) -> DataFrame:
+    of_timestamp = (
         f"concat('the timestamp, ', {OUT_OF_RANGE_MS}, ' ms since 1970, is beyond what Spark holds;"
         " is it in another unit than milliseconds?')"
     )
+    of_headers = literal("the name of a header is not UTF-8; the headers are not in this letter")
+    both = f"concat_ws('; ', {of_timestamp}, {case((HEADERS_UNREADABLE, of_headers))})"
     letter = dead_letter(
-        fqcn=literal(TIMESTAMP_OUT_OF_RANGE),
-        message=message,
+        fqcn=case(
+            (_IS_OUT_OF_RANGE, literal(TIMESTAMP_OUT_OF_RANGE)),
+            otherwise=literal(UNREADABLE_HEADERS),
+        ),
+        message=both,
         group=group,
-        timestamp_ms=OUT_OF_RANGE_MS,
+        timestamp_ms=f"coalesce({OUT_OF_RANGE_MS}, unix_millis(timestamp))",
     )
-    return records.where(f"{OUT_OF_RANGE_MS} IS NOT NULL").selectExpr(
+    return records.where(_IS_UNREADABLE).selectExpr(
         provenance(), f"{letter} AS {DEAD_LETTER}", f"TRUE AS {IS_DEAD}"
     )
 

@@ -5,11 +5,14 @@ and its source fails ("long overflow") at a record whose timestamp does not fit,
 producer gave in nanoseconds. The failure names no offset, and it comes again with every attempt.
 
 `direct_records` reads the same offsets with confluent-kafka and keeps such a timestamp in a column
-of its own. It is slower than Spark's source, and only used for ranges on which that one failed.
+of its own. confluent-kafka raises an error for a header whose name is not UTF-8, and hands over no
+header of that record; a second column marks it. This source is slower than Spark's, and is only
+used for ranges on which Spark's failed.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 # The Kafka timestamp, in milliseconds, of a record whose timestamp Spark cannot hold; else null.
 OUT_OF_RANGE_MS = "_lossless_out_of_range_ms"
+# Whether the record has headers that cannot be read; `headers` is null then.
+HEADERS_UNREADABLE = "_lossless_headers_unreadable"
 
 HELD_MS_MAX = (2**63 - 1) // 1000
 HELD_MS_MIN = -HELD_MS_MAX
@@ -42,9 +47,13 @@ DAYS_FROM_MARCH_OF_YEAR_0 = 719_470  # of the Julian calendar, to 1970-01-01 of 
 
 READ_SCHEMA = (
     "key binary, value binary, topic string, partition int, offset long, timestamp_ms long, "
-    "headers array<struct<key: string, value: binary>>"
+    "headers array<struct<key: string, value: binary>>, headers_unreadable boolean"
 )
 RECORDS_PER_POLL = 500
+# For a name that is not UTF-8, confluent-kafka returns a damaged list besides setting an error.
+# Python notices both only in calls that come from C: a direct call, once the interpreter has
+# specialized it, hands over the list, and touching it ends the process.
+_headers_of = operator.methodcaller("headers")
 
 
 def is_timestamp_overflow(error: BaseException | None) -> bool:
@@ -58,6 +67,7 @@ class _ReadTask:
 
     settings: Mapping[str, str] = field(repr=False)
     ranges: Sequence[OffsetRange]
+    with_headers: bool
 
 
 def direct_records(
@@ -66,10 +76,12 @@ def direct_records(
     ranges: Iterable[OffsetRange],
     *,
     isolation: str,
+    with_headers: bool = True,
 ) -> DataFrame:
     """The records of these offsets with the columns of Spark's source that a pipeline reads.
 
-    OUT_OF_RANGE_MS comes on top. A task fails when the log no longer holds an offset of its range.
+    OUT_OF_RANGE_MS and HEADERS_UNREADABLE come on top. Without `with_headers` every record has
+    null for its headers. A task fails when the log no longer holds an offset of its range.
     """
     task = _ReadTask(
         settings={
@@ -82,6 +94,7 @@ def direct_records(
             "log_level": "0",
         },
         ranges=[part for part in ranges if len(part) > 0],
+        with_headers=with_headers,
     )
     read = spark.range(0, len(task.ranges), 1, max(1, len(task.ranges)))
     milliseconds = F.col("timestamp_ms")
@@ -96,6 +109,7 @@ def direct_records(
         F.timestamp_millis(shown).alias("timestamp"),
         "headers",
         F.when(out_of_range, milliseconds).alias(OUT_OF_RANGE_MS),
+        F.col("headers_unreadable").alias(HEADERS_UNREADABLE),
     )
 
 
@@ -105,13 +119,13 @@ def _reading(task: _ReadTask) -> Callable[[Iterable[pa.RecordBatch]], Iterator[p
     def read_from_kafka(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from _read(task.settings, task.ranges[number])
+                yield from _read(task, task.ranges[number])
 
     return read_from_kafka
 
 
-def _read(settings: Mapping[str, str], part: OffsetRange) -> Iterator[pa.RecordBatch]:
-    consumer = Consumer(dict(settings))
+def _read(task: _ReadTask, part: OffsetRange) -> Iterator[pa.RecordBatch]:
+    consumer = Consumer(dict(task.settings))
     try:
         consumer.assign([TopicPartition(part.topic, part.partition, part.start)])
         reached = part.start
@@ -141,7 +155,7 @@ def _read(settings: Mapping[str, str], part: OffsetRange) -> Iterator[pa.RecordB
                 else:
                     raise KafkaException(error)
             if records:
-                yield _arrow(records)
+                yield _arrow(records, with_headers=task.with_headers)
     finally:
         consumer.close()
 
@@ -160,8 +174,15 @@ def _as_spark_reads(timestamp_ms: int) -> int:
     return timestamp_ms - (year // 100 - year // 400 - 2) * DAY_MS
 
 
-def _arrow(records: Sequence[Message]) -> pa.RecordBatch:
+def _arrow(records: Sequence[Message], *, with_headers: bool) -> pa.RecordBatch:
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    headers: list[list[tuple[str, bytes | None]] | None] = [None] * len(records)
+    unreadable = [False] * len(records)
+    for number, record in enumerate(records if with_headers else ()):
+        try:
+            headers[number] = _headers_of(record) or None
+        except SystemError:  # confluent-kafka's way to say that a name is not UTF-8
+            unreadable[number] = True
     columns = {
         "key": pa.array([r.key() for r in records], pa.binary()),
         "value": pa.array([r.value() for r in records], pa.binary()),
@@ -169,6 +190,7 @@ def _arrow(records: Sequence[Message]) -> pa.RecordBatch:
         "partition": pa.array([r.partition() for r in records], pa.int32()),
         "offset": pa.array([r.offset() for r in records], pa.int64()),
         "timestamp_ms": pa.array([_as_spark_reads(r.timestamp()[1]) for r in records], pa.int64()),
-        "headers": pa.array([r.headers() or None for r in records], pa.list_(header)),
+        "headers": pa.array(headers, pa.list_(header)),
+        "headers_unreadable": pa.array(unreadable, pa.bool_()),
     }
     return pa.RecordBatch.from_pydict(columns)

@@ -27,11 +27,12 @@ from lossless.pipeline.batch import Batcher
 from lossless.pipeline.before_spark import check_master, check_sink
 from lossless.pipeline.contents import with_hash_column
 from lossless.pipeline.decode import Decoder, decoder
+from lossless.pipeline.decode.patterns import check_patterns
 from lossless.pipeline.events import Observer, unobserved
 from lossless.pipeline.ledger import Ledger, SourcePartition
 from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE
 from lossless.pipeline.runner import Runner
-from lossless.pipeline.session import build_session, check_session
+from lossless.pipeline.session import build_session, check_session, check_settings
 from lossless.pipeline.sinks import open_sink
 from lossless.pipeline.sinks.interface import SchemaDifference
 from lossless.pipeline.source import SourceLog
@@ -130,6 +131,9 @@ class Pipeline:
             log=spark_log(self._contract),
         )
         try:
+            check_settings(spark)
+            if pipeline.topic_pattern is not None:
+                check_patterns(spark, [("topic_pattern", pipeline.topic_pattern)])
             row_schema = decoded_rows(decode)
             transform = None
             if pipeline.transform is not None:

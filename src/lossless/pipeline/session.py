@@ -189,6 +189,28 @@ def _stderr_to(log: Path | None) -> Iterator[None]:
         os.close(ours)
 
 
+# Settings that change what the SQL of the decoder and of content hashes means, and the values that
+# both are written for. Some of the others change values in silence.
+RELIED_ON: Mapping[str, str] = {
+    "spark.sql.legacy.json.allowEmptyString.enabled": "false",
+    "spark.sql.variant.allowDuplicateKeys": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+}
+
+
+def check_settings(spark: SparkSession) -> None:
+    """Refuses a session with a setting that would change what records mean."""
+    for name, needed in RELIED_ON.items():
+        found = spark.conf.get(name, needed) or needed
+        if found.lower() != needed.lower():
+            raise BadInput(
+                f"{name} = {found} in the Spark session changes how records are decoded",
+                hint=f"the pipeline needs {name} = {needed}, which is the default",
+            )
+
+
 def check_session(spark: object) -> None:
     """Refuses what cannot run a pipeline: Spark Connect has no JVM to commit through."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):

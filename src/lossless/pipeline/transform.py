@@ -235,9 +235,13 @@ def _try(transform: Transform, rows: DataFrame) -> Failure | None:
     return None
 
 
+_QUERY_ENDED = re.compile(r"\[STREAM_FAILED\].*? terminated with exception: (.*)")
+
+
 def describe_failure(error: BaseException) -> Failure:
     """The exception that the user's code raised, out of what Spark wrapped around it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text, _, _ = str(error).partition("=== Streaming Query ===")  # then comes its state, no cause
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [
         line
         for line in lines
@@ -245,6 +249,8 @@ def describe_failure(error: BaseException) -> Failure:
     ]
     python = [line for line in raised if line.partition(":")[0].endswith(("Error", "Exception"))]
     chosen = (python or raised or lines or [type(error).__name__])[-1 if python else 0]
+    if ended := _QUERY_ENDED.match(chosen):
+        return Failure(type(error).__name__, ended[1][:500])
     exception, separator, message = chosen.partition(":")
     if not separator:
         return Failure(type(error).__name__, chosen[:500])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Mapping
@@ -40,6 +41,7 @@ FOLLOWS = (
 )
 HALF = "MalformedJson: a text has half of a surrogate pair, which is not a character"
 CASE = "differs from the name of a column only in case"
+LONG_BASE64 = base64.b64encode(bytes(range(200))).decode()
 DEEP = "[" * 60 + "]" * 60
 
 
@@ -148,6 +150,7 @@ CASES: dict[str, dict[str, Any] | str] = {
     '{"id":1,"note":"a:b","unknown":1,"price":null}': {"id": 1, "note": "a:b"},
     # Bytes.
     '{"bytes":"AQ=="}': {"bytes": b"\x01"},
+    f'{{"bytes":"{LONG_BASE64}"}}': {"bytes": bytes(range(200))},
     '{"bytes":"AR=="}': "SchemaViolation: bytes: AR== is not base64",
     '{"bytes":"1234"}': {"bytes": b"\xd7m\xf8"},
     '{"bytes":1234}': "SchemaViolation: bytes: 1234 is not of type binary",
@@ -155,6 +158,8 @@ CASES: dict[str, dict[str, Any] | str] = {
     '{"id":1}],"x":[{}': FOLLOWS,
     '{"id":1}],"rows":[{"id":2}': FOLLOWS,
     '{"id":1}{"id":2}': FOLLOWS,
+    '{"id":1} \x0b': FOLLOWS,
+    ' \t{"id":1}\r\n ': {"id": 1},
     # What is nested.
     '{"lines":[{"sku":{"x":1.0},"price":"2.25","weight":0.1},null]}': {
         "lines": [{"sku": '{"x":1.0}', "price": Decimal("2.25"), "weight": 0.1}, None]
@@ -214,6 +219,22 @@ def test_a_long_document_kept_as_text_does_not_stall_a_batch(
     text = LONG_DOCUMENTS[shape]
     (found,) = verdicts(spark, decoder("json", "note STRING"), [text])
     assert found == {"note": text.removeprefix('{"note":').removeprefix(" ")[:-1]}
+
+
+def test_limits_of_the_parser_are_named(spark: SparkSession) -> None:
+    values = [
+        '{"note":"' + 21_000_000 * "x" + '"}',
+        '{"note":1' + 2000 * "0" + "}",
+        '{"' + 60_000 * "k" + '":1}',
+        "{",
+    ]
+    too_long = "a number has more than 1,000 digits, or a text more than 20,000,000 characters"
+    assert verdicts(spark, decoder("json", "note STRING"), values) == [
+        f"MalformedJson: {too_long}",
+        f"MalformedJson: {too_long}",
+        "MalformedJson: the value is not JSON, or a key in it is longer than 50,000 characters",
+        "MalformedJson: the value is not JSON",
+    ]
 
 
 def test_a_great_many_keys_do_not_stall_a_batch(spark: SparkSession) -> None:

@@ -42,6 +42,9 @@ strings only, and `"format": "date-time"` needs an offset.
 STRING keeps what is not a string as the text that was sent. Timestamps without an offset are in the
 session's time zone, here UTC. BINARY is base64, shown in hexadecimal.
 
+PostgreSQL holds arrays, maps and structs as jsonb, whose numbers have no negative zero: a -0.0
+within them is stored as 0.0.
+
 """
 
 

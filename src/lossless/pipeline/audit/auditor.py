@@ -77,12 +77,13 @@ from lossless.pipeline.ledger import (
     SourcePartition,
     place_losses,
 )
+from lossless.pipeline.session import check_settings
 from lossless.tally import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lossless.pipeline.sinks.unreadable_files import UnreadableFile
+from lossless.pipeline.sinks.unreadable_files import UnreadableFile
 
 FILES_NAMED_MAX = 10
 Progress = Callable[[str], None]
@@ -144,6 +145,7 @@ def audit(
 
     `contents`: also compare what rows hold with the hashes that they were written with.
     """
+    check_settings(spark)
     records = read_acknowledged_file(acknowledged_file) if acknowledged_file else None
     log = AuditedLog(
         client_settings,

@@ -191,6 +191,7 @@ class AuditedLog:
                 self._client_settings,
                 [OffsetRange(s.topic, s.partition, *ends) for s, ends in sorted(wanted.items())],
                 isolation=isolation or self.isolation,
+                with_headers=False,
             )
         assigned: dict[str, list[int]] = {}
         starts: dict[str, dict[str, int]] = {}

@@ -43,6 +43,7 @@ from lossless.pipeline.decode.letters import (
     SCHEMA_VIOLATION,
     TIMESTAMP_OUT_OF_RANGE,
     TRANSFORM_FAILED,
+    UNREADABLE_HEADERS,
     UNSTORABLE,
     dead_letter,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "SCHEMA_VIOLATION",
     "TIMESTAMP_OUT_OF_RANGE",
     "TRANSFORM_FAILED",
+    "UNREADABLE_HEADERS",
     "UNSTORABLE",
     "Decoder",
     "dead_letter",

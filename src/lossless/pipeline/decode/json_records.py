@@ -78,6 +78,12 @@ OPTIONS = {
     "allowNonNumericNumbers": "false",
 }
 
+# Limits of the parser besides: those on numbers and texts can be lifted, that on keys cannot.
+UNLIMITED = {"maxNumLen": str(2**31 - 1), "maxStringLen": str(2**31 - 1)}
+KEY_LENGTH_MAX = 50_000
+NOT_JSON_OR_LONG_KEY = "the value is not JSON, or a key in it is longer than 50,000 characters"
+TOO_LONG = "a number has more than 1,000 digits, or a text more than 20,000,000 characters"
+
 # Up to here a double has the digits that were sent.
 DIGITS_MAX = 15
 EXPONENT = literal("[0-9][eE]-[0-9]*[1-9][0-9][0-9]")  # large enough for a double to become zero
@@ -193,11 +199,21 @@ class JsonDecoder:
 
     def _verdict_on(self, text: Sql, document: Sql) -> Sql:
         """`document` is the text as a variant; null when it is not JSON or repeats a key."""
-        is_json = f"from_json(concat('[', {text}, ']'), 'array<string>', {_options(OPTIONS)})"
+
+        def parsed(options: Mapping[str, str]) -> Sql:
+            return f"from_json(concat('[', {text}, ']'), 'array<string>', {_options(options)})"
+
+        is_json = parsed(OPTIONS | UNLIMITED)
         return case(
             (
                 f"{document} IS NULL AND {is_json} IS NULL",
-                _failed(MALFORMED_JSON, "the value is not JSON"),
+                _failed_with(
+                    MALFORMED_JSON,
+                    case(
+                        (f"char_length({text}) > {KEY_LENGTH_MAX}", literal(NOT_JSON_OR_LONG_KEY)),
+                        otherwise=literal("the value is not JSON"),
+                    ),
+                ),
             ),
             (
                 f"NOT {is_one_value(text)}",
@@ -206,6 +222,10 @@ class JsonDecoder:
                     "something follows the JSON value, or it is nested more than "
                     f"{DEPTH_MAX} levels deep",
                 ),
+            ),
+            (
+                f"{document} IS NULL AND {parsed(OPTIONS)} IS NULL",
+                _failed(MALFORMED_JSON, TOO_LONG),
             ),
             (
                 f"{document} IS NULL",

@@ -13,6 +13,7 @@ NO_VALUE = "lossless.NoValue"
 SCHEMA_VIOLATION = "lossless.SchemaViolation"
 TRANSFORM_FAILED = "lossless.TransformFailed"
 UNSTORABLE = "lossless.Unstorable"
+UNREADABLE_HEADERS = "lossless.UnreadableHeaders"
 TIMESTAMP_OUT_OF_RANGE = "lossless.TimestampOutOfRange"
 
 MESSAGE_LENGTH_MAX = 1000

@@ -42,7 +42,8 @@ def _nested(depth: int) -> str:
 
 
 _VALUE = r"(?:" + _STRING + "|" + _nested(DEPTH_MAX) + r'|[^\s,:\[\]{}"]++)'
-_WHOLE = literal(r"\A\s*+" + _VALUE + r"\s*+\z")
+_WHITESPACE = r"[ \t\n\r]*+"  # JSON's; \s is more
+_WHOLE = literal(r"\A" + _WHITESPACE + _VALUE + _WHITESPACE + r"\z")
 _ELEMENT = literal(_VALUE)
 _MEMBER = literal(f'"({_IN_QUOTES})"' + r"\s*+:\s*+(" + _VALUE + ")")
 _BACKSLASH = literal("\\")

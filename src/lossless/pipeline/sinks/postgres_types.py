@@ -40,6 +40,8 @@ _JSON_OPTIONS = {
     # Spark's own formats stop at milliseconds.
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    # Offsets of local times before 1900 have seconds, which the format cannot show.
+    "timeZone": "UTC",
 }
 # Per Spark type: what a new column becomes, then what else holds every value of it.
 _TYPES: Mapping[type[T.DataType], Sequence[str]] = {
