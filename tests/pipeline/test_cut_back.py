@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import lossless
@@ -123,3 +124,37 @@ def test_a_range_that_holds_records_is_told_from_one_that_does_not(
     end = source.ranges([partition])[partition].latest
     assert source.first_records({partition: 2}, isolation="read_committed") == {partition: 2}
     assert source.first_records({partition: end}, isolation="read_committed") == {}
+
+
+def test_a_log_that_retention_emptied_was_not_cut_back(
+    cluster: PlannedCluster, source: SourceLog, read: Position
+) -> None:
+    assert read.next_offset == READ  # broker 2 is down since
+    cluster.restart(2)
+    name = f"emptied-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    create_new(admin, NewTopic(name, 1, replica_assignment=[[2, 3]]))
+    eventually(lambda: cluster.in_sync_replicas(name, 0) == [2, 3])
+    produce(cluster.bootstrap_servers, name, [(0, None, str(n).encode()) for n in range(KEPT)])
+    (partition,) = source.partitions([name])
+    epoch = source.leader_epochs([partition])[partition]
+    assert epoch is not None
+    for answer in admin.delete_records([TopicPartition(name, 0, KEPT)]).values():
+        answer.result(30)
+    for broker, other in ((2, 3), (3, 2)):
+        cluster.kill(broker)
+        eventually(lambda other=other: cluster.leader_of(name, 0) == other)  # type: ignore[misc]
+        cluster.restart(broker)
+        eventually(lambda: cluster.in_sync_replicas(name, 0) == [2, 3])
+    assert source.leader_epochs([partition])[partition] != epoch
+    position = Position(start_offset=0, next_offset=KEPT, leader_epoch=epoch)
+    ledger = Ledger(sequence=1, positions={partition: position})
+    assert source.cut_back({partition: (KEPT, epoch)}) == {}
+    going_on = resume(ledger, found_in(source, ledger, [name]), {}, accept_loss=False)
+    assert going_on.offsets == {partition: KEPT}
+    selection = TopicSelection(topics=[name], topic_pattern=None, isolation=READ_COMMITTED)
+    log = AuditedLog(cluster.client_settings, selection)
+    try:
+        assert log.cut_back(ledger.positions, log.bounds([partition])) == {}
+    finally:
+        log.close()

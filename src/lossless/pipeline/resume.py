@@ -60,14 +60,15 @@ def found_in(source: SourceLog, ledger: Ledger, topics: Sequence[str]) -> Found:
     others = source.topics(remembered, existing_only=True) if remembered else []
     partitions = source.partitions([*topics, *others])
     log = source.ranges([p for p in partitions if p.topic in topics])
-    # Within one epoch a log only grows.
+    # Within one epoch a log only grows. Where it begins at the ledger's next offset, or beyond it,
+    # nothing is left to compare.
     led_by_another = {
         known: (position.next_offset, position.leader_epoch)
         for known, position in ledger.positions.items()
         if position.leader_epoch is not None
         and (held := log.get(known)) is not None
         and held.leader_epoch != position.leader_epoch
-        and held.earliest <= position.next_offset <= held.latest
+        and held.earliest < position.next_offset <= held.latest
     }
     return Found(
         log=log,

@@ -211,12 +211,18 @@ class SourceLog:
 
         The answer is the first offset that no longer holds the record of that epoch. librdkafka
         asks OffsetForLeaderEpoch (KIP-320) before it fetches from a position that has an epoch, and
-        refuses one that is not in order.
+        refuses one that is not in order. A leader that no longer has the epoch (a log that was
+        emptied keeps none) gives no offset, which shows nothing. Only a leader of an earlier epoch
+        than the position's shows another log.
         """
         answers = self._first_answers(positions, isolation="read_uncommitted")
         ends = {source: _EPOCH_END.search(error.str()) for source, error in answers.refused.items()}
-        # -1: the leader knows no record of this epoch or an earlier one.
-        return {source: max(0, int(end[1])) for source, end in ends.items() if end is not None}
+        found = {source: int(end[1]) for source, end in ends.items() if end is not None}
+        without_offset = [source for source, offset in found.items() if offset < 0]
+        for source, epoch in self.leader_epochs(without_offset).items():
+            if epoch is not None and epoch < positions[source][1]:
+                found[source] = 0
+        return {source: offset for source, offset in found.items() if offset >= 0}
 
     def first_records(
         self, starts: Mapping[SourcePartition, int], *, isolation: str

@@ -281,6 +281,23 @@ def test_records_deleted_by_retention_are_explained_once_read_and_lost_before(
     assert report.total.lost == 5
 
 
+def test_what_a_topic_lost_while_it_was_not_selected_is_lost_once_it_is_selected_again(
+    audited: Auditor, client_settings: Mapping[str, str], spark: SparkSession
+) -> None:
+    topic = AuditedTopic(client_settings, partitions=1)
+    sink = ListSink(spark)
+    sink.commit(topic.send(0, 5))
+    (source,) = sink.ledger_.positions
+    closed = replace(sink.ledger_.positions[source], closed=True)
+    sink.ledger_ = Ledger(sequence=2, positions={source: closed})
+    topic.send(5, 3)
+    for answer in topic.admin.delete_records([TopicPartition(topic.name, 0, 8)]).values():
+        answer.result(30)
+    (finding,) = audited(topic, sink).findings
+    assert finding.kind is FindingKind.DELETED_UNREAD
+    assert (finding.offset, finding.last_offset) == (5, 7)
+
+
 def test_what_a_partition_lost_before_it_was_first_read_is_lost(
     audited: Auditor, client_settings: Mapping[str, str], spark: SparkSession
 ) -> None:
@@ -497,6 +514,48 @@ def test_a_log_record_answers_for_one_acknowledgement_only(
     lost = sorted(f.offset or 0 for f in report.findings if f.kind is FindingKind.LOST)
     assert lost == [2, 5, 20, 22, 30]
     assert (report.total.acknowledged, report.total.lost) == (12, 5)
+
+
+def test_an_acknowledged_record_is_found_by_its_key_too(
+    audited: Auditor, client_settings: Mapping[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = AuditedTopic(client_settings, partitions=1)
+    delivered = topic.send(0, 6)
+    sink = ListSink(spark)
+    sink.commit(delivered)
+    events = [
+        event(delivered[0], 0, "value-0"),
+        {**event(delivered[1], 1, "value-1"), "key": "another"},
+        # At another offset a record of the value is found, and only with its key.
+        {**event(delivered[2], 20, "value-2"), "key": "another"},
+        event(delivered[3], 21, "value-3"),
+        {**event(delivered[3], 22, "value-3"), "key": None},  # which the one before has taken
+        {**event(delivered[4], 23, "value-4"), "key": None},
+        {**event(delivered[5], 5, ""), "key": "another", "value": None},
+    ]
+    file = tmp_path / "producer.jsonl"
+    file.write_text("".join(json.dumps(e) + "\n" for e in events))
+    report = audited(topic, sink, acknowledged_file=file)
+    assert sorted(named(report)) == [(FindingKind.LOST, 0, offset) for offset in (1, 5, 20, 22)]
+
+
+def test_records_of_one_value_and_different_keys_are_no_duplicates(
+    audited: Auditor, client_settings: Mapping[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = AuditedTopic(client_settings, partitions=1)
+    producer = Producer({**topic.settings, "acks": "all"})
+    for key in ("mine", "others", "twice", "twice"):
+        producer.produce(topic.name, key=key, value="1", partition=0)
+    assert producer.flush(30) == 0
+    sink = ListSink(spark)
+    sent = {"name": "producer_send_success", "topic": topic.name, "partition": 0, "value": "1"}
+    file = tmp_path / "producer.jsonl"
+    for keys, copies in ((("mine",), []), (("mine", "twice"), [3])):
+        events = [{**sent, "key": k, "offset": 0 if k == "mine" else 2} for k in keys]
+        file.write_text("".join(json.dumps(e) + "\n" for e in events))
+        findings = audited(topic, sink, acknowledged_file=file).findings
+        assert [f.offset for f in findings if f.kind is FindingKind.DUPLICATED_IN_LOG] == copies
+        assert not [f for f in findings if f.kind is FindingKind.LOST]
 
 
 def event(record: Delivered, offset: int, value: str) -> dict[str, object]:

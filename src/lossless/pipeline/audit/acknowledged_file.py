@@ -2,8 +2,9 @@
 
     {"name": "producer_send_success", "topic": …, "partition": …, "offset": …, "key": …, "value": …}
 
-One event per line. Values tell more than offsets do: after an unclean election another record can
-stand at the offset that was acknowledged, and a retry without idempotence puts one value at two.
+One event per line. Keys and values tell more than offsets do: after an unclean election another
+record can stand at the offset that was acknowledged, and a retry without idempotence puts one
+record at two. An event without a key, or without a value, agrees with any.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ def compare_with_log(
             "topic",
             "partition",
             "offset",
+            F.col("key").cast("string").alias("logged_key"),
             F.col("value").cast("string").alias("logged_value"),
             F.unix_millis("timestamp").alias("timestamp_ms"),
         )
@@ -149,9 +151,10 @@ def _matched(acknowledged: DataFrame, logged: DataFrame) -> DataFrame:
     that it agrees with is `present`.
     """
     joined = acknowledged.join(logged, ["topic", "partition", "offset"], "left")
-    agrees = F.col("timestamp_ms").isNotNull() & F.coalesce(
-        F.col("value") == F.col("logged_value"), F.col("value").isNull()
-    )
+    agrees = F.col("timestamp_ms").isNotNull()
+    for part in ("key", "value"):
+        same = F.col(part) == F.col(f"logged_{part}")
+        agrees &= F.coalesce(same, F.col(part).isNull())
     # An acknowledgement that names the value comes before one that would agree with any.
     one_by_one = Window.partitionBy("topic", "partition", "offset", "agrees").orderBy(
         F.col("value").desc_nulls_last(), F.col("key").desc_nulls_last()
@@ -166,27 +169,44 @@ def _matched(acknowledged: DataFrame, logged: DataFrame) -> DataFrame:
 def _not_elsewhere(matched: DataFrame, logged: DataFrame) -> DataFrame:
     """The acknowledgements that no record of the log answers for.
 
-    A value that was acknowledged at an offset that it does not have may stand elsewhere, after a
-    retry; but only a record that answers for no other acknowledgement counts for it.
+    A record that was acknowledged at an offset that it does not have may stand elsewhere, after a
+    retry; but only a record that answers for no other acknowledgement counts for it. First come the
+    acknowledgements that name the key: one without a key takes what they leave.
     """
-    absent = matched.where("NOT present")
+    absent = matched.where("NOT present").drop("logged_key", "logged_value")
     values = absent.where("value IS NOT NULL").select("topic", "value").distinct()
+    standing = logged.select("topic", "logged_key", "logged_value", F.lit(1).alias("spare"))
     answering = matched.where("present").select(
-        "topic", F.col("logged_value").alias("value"), F.lit(-1).alias("spare")
+        "topic", "logged_key", "logged_value", F.lit(-1).alias("spare")
     )
-    standing = logged.select("topic", F.col("logged_value").alias("value"), F.lit(1).alias("spare"))
     spare = (
         standing.unionByName(answering)
+        .withColumnsRenamed({"logged_key": "key", "logged_value": "value"})
         .join(values, ["topic", "value"], "left_semi")
+        .groupBy("topic", "key", "value")
+        .agg(F.sum("spare").alias("spare"))
+    )
+    in_order = Window.partitionBy("topic", "key", "value").orderBy("partition", "offset")
+    numbered = absent.withColumn("turn", F.row_number().over(in_order))
+    is_spare = F.col("turn") <= F.coalesce(F.col("spare"), F.lit(0))
+    keyed = (
+        numbered.where("key IS NOT NULL AND value IS NOT NULL")
+        .join(spare, ["topic", "key", "value"], "left")
+        .withColumn("elsewhere", is_spare)
+    )
+    taken = keyed.where("elsewhere").select("topic", "value", F.lit(-1).alias("spare"))
+    left = (
+        spare.select("topic", "value", "spare")
+        .unionByName(taken)
         .groupBy("topic", "value")
         .agg(F.sum("spare").alias("spare"))
     )
-    in_order = Window.partitionBy("topic", "value").orderBy("partition", "offset")
-    return (
-        absent.withColumn("turn", F.row_number().over(in_order))
-        .join(spare, ["topic", "value"], "left")
-        .where(F.col("value").isNull() | (F.col("turn") > F.coalesce(F.col("spare"), F.lit(0))))
+    others = (
+        numbered.where("key IS NULL OR value IS NULL")
+        .join(left, ["topic", "value"], "left")
+        .withColumn("elsewhere", is_spare & F.col("value").isNotNull())
     )
+    return keyed.unionByName(others).where("NOT elsewhere")
 
 
 def _frame(spark: SparkSession, records: Sequence[AcknowledgedRecord]) -> DataFrame:
@@ -227,16 +247,25 @@ def _duplicates(
     logged: DataFrame,
     sources: Mapping[tuple[str, int], SourcePartition],
 ) -> list[tuple[Finding, SourcePartition]]:
-    """Values that were acknowledged once and stand in the log more than once."""
+    """Records that were acknowledged once and stand in the log more than once."""
+    by_value = Window.partitionBy("topic", "value")
     once = (
         acknowledged.where(F.col("value").isNotNull())
-        .groupBy("topic", "value")
-        .agg(F.count(F.lit(1)).alias("times"), F.first("key").alias("key"))
-        .where("times = 1")
+        .withColumns(
+            {
+                "times": F.count(F.lit(1)).over(Window.partitionBy("topic", "key", "value")),
+                "of_value": F.count(F.lit(1)).over(by_value),
+                "of_value_with_key": F.count("key").over(by_value),
+            }
+        )
+        # Beside others of its value, one without a key could be any of the records.
+        .where("times = 1 AND (of_value = 1 OR of_value = of_value_with_key)")
+        .select("topic", "key", "value")
     )
     copies = (
         logged.withColumnRenamed("logged_value", "value")
         .join(once, ["topic", "value"])
+        .where("key IS NULL OR key = logged_key")
         .groupBy("topic", "value", "key")
         .agg(
             F.sort_array(F.collect_list(F.struct("partition", "offset", "timestamp_ms"))).alias(

@@ -215,6 +215,10 @@ class _Audit:
         ledger = self.sink.ledger()
         positions = dict(ledger.positions) if ledger else {}
         present = self.log.partitions(positions)
+        # What the contract selects is read again, whatever was accepted before.
+        for source in present:
+            if source in positions and source.topic in self.log.selected:
+                positions[source] = replace(positions[source], closed=False)
         # Reports before log ends: what was acknowledged by then must be in the log.
         reports: list[AcknowledgedCount] | None = None
         skipped_reports: list[str] = []

@@ -78,6 +78,7 @@ class AuditedLog:
         self._source = SourceLog(client_settings)
         self._selection = selection
         self.isolation = selection.isolation
+        self.selected: set[str] = set()  # the topics of the contract, once `partitions` has looked
         # Set when Spark's source has failed on a timestamp: see direct_source.py.
         self.reads_directly = False
 
@@ -91,8 +92,8 @@ class AuditedLog:
         # A topic that is gone and was never read is a mistake in the contract; one that is gone
         # and was read is for the audit to judge.
         named = [t for t in self._selection.topics if t in existing or t not in remembered]
-        chosen = set(self._source.topics(named, self._selection.topic_pattern))
-        return self._source.partitions(sorted(chosen | (remembered & existing)))
+        self.selected = set(self._source.topics(named, self._selection.topic_pattern))
+        return self._source.partitions(sorted(self.selected | (remembered & existing)))
 
     def bounds(self, partitions: Sequence[SourcePartition]) -> dict[SourcePartition, LogBounds]:
         starts = self._offsets(partitions, OffsetSpec.earliest(), READ_UNCOMMITTED)
@@ -116,7 +117,7 @@ class AuditedLog:
             if position.leader_epoch is not None
             and (held := bounds.get(source)) is not None
             and held.leader_epoch != position.leader_epoch
-            and held.start <= position.next_offset <= held.end
+            and held.start < position.next_offset <= held.end
         }
         return self._source.cut_back(led_by_another)
 
