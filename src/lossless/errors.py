@@ -4,8 +4,9 @@
     ├── PromiseBroken      1    a record was lost or duplicated, or would be by continuing
     ├── BadInput           2    invalid user input: a contract, an option, a transform
     ├── Undecided          3    no verdict is possible
-    └── Unavailable        4    a requirement is missing: Java, jars, a broker, a sink
-        └── Fenced         4    another driver has taken over this pipeline
+    ├── Unavailable        4    a requirement is missing: Java, jars, a broker, a sink
+    │   └── Fenced         4    another driver has taken over this pipeline
+    └── Interrupted      130    stopped on request before there was a result
 
 A command that fails with any other exception exits with EXIT_INTERNAL: a defect is not a verdict.
 
@@ -65,6 +66,12 @@ class Unavailable(LosslessError):
 
 class Fenced(Unavailable):
     """Another driver has taken over this pipeline; this one must stop without writing."""
+
+
+class Interrupted(LosslessError):
+    """Stopped on request before there was a result."""
+
+    exit_code = EXIT_INTERRUPTED
 
 
 # If several pipelines end with different codes, the first of these that occurs is the exit code: a

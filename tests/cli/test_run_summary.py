@@ -7,7 +7,7 @@ import time
 import pytest
 
 from lossless.cli.demo import _LineProgress
-from lossless.cli.run import summary
+from lossless.cli.run import _print_result, summary
 from lossless.demo.progress import Counts
 from lossless.pipeline.ledger import Ledger, Position, SourcePartition
 from lossless.tally import Tally
@@ -46,6 +46,25 @@ def ledger(read: int, stored: int, dead: int = 0, *, rows: int | None = None) ->
 )
 def test_a_run_ends_with_its_counts(after: Ledger, read_now: int, line: str) -> None:
     assert summary(after, read_now) == line
+
+
+@pytest.mark.parametrize(
+    ("stored", "complete", "line"),
+    [
+        (None, None, "orders: stopped before its ledger was read; nothing was written"),
+        (ledger(1, 1), None, "orders: nothing new; in total 1 record = 1 row (ledger 2)"),
+        (
+            ledger(1, 1),
+            False,
+            "orders: nothing new; in total 1 record = 1 row (ledger 2); stopped before the end",
+        ),
+    ],
+)
+def test_a_run_that_was_stopped_early_ends_with_what_is_known(
+    stored: Ledger | None, complete: bool | None, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _print_result("orders", stored, 0, "text", complete=complete)
+    assert capsys.readouterr().out.strip() == line
 
 
 def test_a_demo_prints_its_counts_regularly(capsys: pytest.CaptureFixture[str]) -> None:

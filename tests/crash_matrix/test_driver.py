@@ -55,7 +55,7 @@ def test_a_driver_whose_process_group_gets_sigterm_finishes_its_batch(
     os.killpg(process.pid, signal.SIGTERM)
     assert process.wait(DRIVER_TIMEOUT_S) == 0, delivery.driver_log()
     log = delivery.driver_log()
-    assert "stopped: drained" in log
+    assert "stopped: the batch under way was finished" in log
     assert "Traceback" not in log
     delivery.assert_exactly_once(delivery.run())
 

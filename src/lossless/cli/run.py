@@ -19,7 +19,13 @@ from lossless.cli.console import counted, print_failure, stderr, stdout
 from lossless.cli.run_display import JsonLog, LineLog, LiveTable
 from lossless.contract import load_contract
 from lossless.contract.rules.judging import enforce
-from lossless.errors import EXIT_INTERRUPTED, BadInput, decisive_exit_code, exit_code_of
+from lossless.errors import (
+    EXIT_INTERRUPTED,
+    BadInput,
+    Interrupted,
+    decisive_exit_code,
+    exit_code_of,
+)
 
 if TYPE_CHECKING:
     from lossless.pipeline.events import Event
@@ -69,6 +75,10 @@ def command(
     stops.
 
     \b
+    Exit codes: 0 stopped by SIGTERM, or with --once everything is stored; 130 stopped by Ctrl-C,
+    or with --once by either signal before everything was stored.
+
+    \b
     Examples
       lossless run orders                 run until stopped
       lossless run --once                 store all records that exist now, then stop
@@ -76,7 +86,7 @@ def command(
     """
     from lossless.engines.choose import connect
     from lossless.pipeline.before_spark import check_master
-    from lossless.pipeline.events import Committed
+    from lossless.pipeline.events import Committed, Stopped
     from lossless.pipeline.pipeline import Pipeline, check_pipeline, find_pipeline, spark_log
     from lossless.pipeline.session import build_session
 
@@ -106,10 +116,13 @@ def command(
 
     show = JsonLog() if log_format == "json" else LiveTable() if stderr.is_terminal else LineLog()
     read_now = Counter[str]()
+    complete = set[str]()
 
     def observe(event: Event) -> None:
         if isinstance(event, Committed):
             read_now[event.pipeline] += event.records
+        if isinstance(event, Stopped) and event.complete:
+            complete.add(event.pipeline)
         show(event)
 
     with show:
@@ -119,27 +132,29 @@ def command(
             stop_the_others=not once,
         )
     for index, ledger in sorted(results.items()):
-        _print_result(names[index], ledger, read_now[names[index]], output_format)
+        name = names[index]
+        done = name in complete if once else None
+        _print_result(name, ledger, read_now[name], output_format, complete=done)
     if len(running) == 1 and failures:
         raise failures[0]
     for index, error in sorted(failures.items()):
         print_failure(names[index], error)
     if failures:
         sys.exit(decisive_exit_code({exit_code_of(error) for error in failures.values()}))
-    if interrupted:
+    if interrupted or (once and len(complete) < len(names)):
         sys.exit(EXIT_INTERRUPTED)
 
 
 def _run_all(
     pipelines: list[Pipeline], run: Callable[[Pipeline], Ledger], *, stop_the_others: bool
-) -> tuple[dict[int, Ledger], dict[int, BaseException], bool]:
+) -> tuple[dict[int, Ledger | None], dict[int, BaseException], bool]:
     """Runs every pipeline in its own thread. Returns ledgers and failures by index, and whether
-    SIGINT interrupted the run.
+    SIGINT interrupted the run. A pipeline that was stopped before it read its ledger has None.
 
     With `stop_the_others`, the failure of one pipeline drains the others, so that a supervisor can
     restart the process. Without, the others run to their end.
     """
-    results: dict[int, Ledger] = {}
+    results: dict[int, Ledger | None] = {}
     failures: dict[int, BaseException] = {}
     interrupted = threading.Event()
 
@@ -148,13 +163,15 @@ def _run_all(
             if interrupted.is_set():
                 raise KeyboardInterrupt
             interrupted.set()
-        stderr.print("finishing the current batch …")
+        stderr.print("stopping; a batch under way is finished first …")
         for pipeline in pipelines:
             pipeline.stop()
 
     def work(index: int) -> None:
         try:
             results[index] = run(pipelines[index])
+        except Interrupted:
+            results[index] = None
         except BaseException as error:
             failures[index] = error
             if stop_the_others:
@@ -174,23 +191,37 @@ def _run_all(
     return results, failures, interrupted.is_set()
 
 
-def _print_result(name: str, ledger: Ledger, read_now: int, output_format: str) -> None:
-    positions = ledger.positions.values()
-    totals = {
-        "pipeline": name,
-        "sequence": ledger.sequence,
-        "records_of_this_run": read_now,
-        "records": sum(p.read.count for p in positions),
-        "rows": sum(p.rows for p in positions),
-        "dead_letters": sum(p.dead.count for p in positions),
-        "filtered": sum(p.filtered.count for p in positions),
-        "lost_accepted": sum(p.lost for p in positions),
-        "offsets": {str(source): p.next_offset for source, p in sorted(ledger.positions.items())},
-    }
+def _print_result(
+    name: str, ledger: Ledger | None, read_now: int, output_format: str, *, complete: bool | None
+) -> None:
+    """`complete`: whether a run with --once has stored everything; None without --once."""
     if output_format == "json":
-        print(json.dumps(totals))
+        print(json.dumps({"pipeline": name, **_totals(ledger, read_now), "complete": complete}))
         return
-    stdout.print(f"{name}: {summary(ledger, read_now)} (ledger {ledger.sequence})", markup=False)
+    if ledger is None:
+        line = "stopped before its ledger was read; nothing was written"
+    else:
+        line = f"{summary(ledger, read_now)} (ledger {ledger.sequence})"
+        if complete is False:
+            line += "; stopped before the end"
+    stdout.print(f"{name}: {line}", markup=False)
+
+
+def _totals(ledger: Ledger | None, read_now: int) -> dict[str, object]:
+    """What the ledger counts; None for each count if it was not read."""
+    positions = ledger.positions if ledger else {}
+    held = positions.values()
+    totals: dict[str, object] = {
+        "sequence": ledger.sequence if ledger else None,
+        "records_of_this_run": read_now,
+        "records": sum(p.read.count for p in held),
+        "rows": sum(p.rows for p in held),
+        "dead_letters": sum(p.dead.count for p in held),
+        "filtered": sum(p.filtered.count for p in held),
+        "lost_accepted": sum(p.lost for p in held),
+        "offsets": {str(source): p.next_offset for source, p in sorted(positions.items())},
+    }
+    return totals if ledger else {**dict.fromkeys(totals), "records_of_this_run": 0}
 
 
 def summary(ledger: Ledger, read_now: int) -> str:

@@ -64,7 +64,8 @@ class Warned:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
     pipeline: str
-    ledger: Ledger
+    ledger: Ledger | None  # None: stopped before it was read
+    complete: bool  # a run with `once` has stored everything that was there
     why: str
 
 
@@ -116,4 +117,5 @@ def as_json(event: Event) -> dict[str, object]:
         case Warned():
             return {**common, "message": event.message}
         case Stopped():
-            return {**common, "sequence": event.ledger.sequence, "why": event.why}
+            sequence = event.ledger.sequence if event.ledger else None
+            return {**common, "sequence": sequence, "complete": event.complete, "why": event.why}

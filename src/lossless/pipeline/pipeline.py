@@ -84,18 +84,31 @@ class Pipeline:
     def run(
         self, *, once: bool = False, accept_loss: bool = False, observe: Observer = unobserved
     ) -> Ledger:
-        """Runs until `stop`, or with `once` until all that is there now is stored."""
-        with self._opened(observe) as runner:
-            self._runner = runner
-            if self._stop_asked:
-                runner.stop()
-            return runner.run(once=once, accept_loss=accept_loss)
+        """Runs until `stop`, or with `once` until all that is there now is stored.
+
+        Returns the ledger as the run left it. Raises Interrupted if the run was stopped before it
+        had read its ledger.
+        """
+        try:
+            with self._opened(observe) as runner:
+                # In this order, and the other way round in `stop`: none of them misses the other.
+                self._runner = runner
+                if self._stop_asked:
+                    runner.stop()
+                return runner.run(once=once, accept_loss=accept_loss)
+        finally:
+            self._runner, self._stop_asked = None, False
 
     def stop(self) -> None:
-        """Asks a run in another thread, or the next one, to finish its batch and return."""
+        """Asks the run in another thread to finish its batch and return.
+
+        If nothing runs, the next run is stopped: its thread may not have come to it yet. A stop
+        counts for one run.
+        """
         self._stop_asked = True
-        if self._runner is not None:
-            self._runner.stop()
+        runner = self._runner
+        if runner is not None:
+            runner.stop()
 
     def dry_run(self, *, accept_loss: bool = False) -> DryRun:
         with self._opened(unobserved) as runner:

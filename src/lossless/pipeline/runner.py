@@ -34,6 +34,7 @@ from lossless.contract import PipelineContract
 from lossless.errors import (
     BadInput,
     Fenced,
+    Interrupted,
     LosslessError,
     PromiseBroken,
     Unavailable,
@@ -65,6 +66,7 @@ from lossless.pipeline.sinks.interface import (
     Staged,
 )
 from lossless.pipeline.source import LogRange, SourceLog, spark_options, starting_offsets
+from lossless.pipeline.stopping import CancelsOnStop
 from lossless.pipeline.transform import OffsetRange, describe_failure
 from lossless.pipeline.watchdog import (
     BatchWatch,
@@ -106,6 +108,10 @@ class Runner:
     crash_points: CrashPoints = field(default_factory=CrashPoints.from_environment)
 
     _began: bool = field(default=False, init=False)  # what fails before that fails at once
+    _ledger_read: bool = field(default=False, init=False)
+    _batch_left_out: bool = field(default=False, init=False)  # because of a stop
+    _complete: bool = field(default=False, init=False)  # everything available is stored
+    _when_stopped: str = field(default="before the first batch", init=False)
     _head: Ledger = field(default_factory=Ledger, init=False)
     _checkpoint: Path = field(default_factory=Path, init=False)
     _stop: threading.Event = field(default_factory=threading.Event, init=False)
@@ -120,7 +126,10 @@ class Runner:
         self._stop.set()
 
     def run(self, *, once: bool, accept_loss: bool = False) -> Ledger:
-        """Runs until stopped, or with `once` until everything that is there now is in the table."""
+        """Runs until stopped, or with `once` until everything that is there now is in the table.
+
+        Raises Interrupted if it was stopped before it had read its ledger.
+        """
         back_off_s = BACK_OFF_FIRST_S
         self._last_progress = time.monotonic()
         try:
@@ -147,11 +156,19 @@ class Runner:
         self.observe(
             Stopped(
                 pipeline=self.pipeline.name,
-                ledger=self._head,
-                why="drained" if self._stop.is_set() else "everything available is stored",
+                ledger=self._head if self._ledger_read else None,
+                complete=self._complete,
+                why=self._why_stopped(),
             )
         )
+        if not self._ledger_read:
+            raise Interrupted(f"{self.pipeline.name}: stopped {self._why_stopped()}")
         return self._head
+
+    def _why_stopped(self) -> str:
+        if not self._ledger_read:
+            return "before its ledger was read; nothing was written"
+        return "everything available is stored" if self._complete else self._when_stopped
 
     def plan(self, *, accept_loss: bool) -> tuple[Ledger, Resume]:
         """The stored ledger and where to go on from it. Writes nothing."""
@@ -172,6 +189,7 @@ class Runner:
     def _begin(self, *, accept_loss: bool) -> Mapping[SourcePartition, int]:
         """Makes the sink ready and writes down what begins here; gives the offsets to read."""
         self._head, going_on = self.plan(accept_loss=accept_loss)
+        self._ledger_read = True
         self.sink.sweep()
         self.sink.prepare(self.row_schema, add_columns=self.pipeline.add_columns)
         if going_on.changes:
@@ -209,7 +227,16 @@ class Runner:
                 return self.source.offsets_at(list(log), moment)
 
     def _run_query(self, *, once: bool, accept_loss: bool) -> None:
-        offsets = self._begin(accept_loss=accept_loss)
+        with CancelsOnStop(self._stop, self.sink.cancel) as start:
+            try:
+                offsets = self._begin(accept_loss=accept_loss)
+            except LosslessError:
+                if start.cancelled:
+                    self._when_stopped = "during its start, which was given up"
+                    return
+                raise
+        if self._stop.is_set():
+            return
         self._began = True
         self._failure = None
         self._checkpoint = Path(tempfile.mkdtemp(prefix=f"lossless-{self.pipeline.name}-"))
@@ -217,7 +244,8 @@ class Runner:
             query = self._start_query(offsets, once=once)
             try:
                 with watch_manager(self.spark) as manager:
-                    self._watch(query, manager)
+                    ended = self._watch(query, manager)
+                self._complete = once and ended and not self._batch_left_out
             finally:
                 self._end(query)
             if not self._stop.is_set():
@@ -245,13 +273,16 @@ class Runner:
         with setting(self.spark, CHECKPOINT_FILES, PLAIN_FILES):
             return writer.start()
 
-    def _watch(self, query: StreamingQuery, manager: ManagerWatch) -> None:
-        """Waits for the query's end, or for a stop; meanwhile says how far behind it is."""
+    def _watch(self, query: StreamingQuery, manager: ManagerWatch) -> bool:
+        """Waits for the query's end, or for a stop; meanwhile says how far behind it is.
+
+        Returns whether the query has ended by itself.
+        """
         give_up_at: float | None = None
         while True:
             try:
                 if query.awaitTermination(WATCH_INTERVAL_S):
-                    return
+                    return True
             except StreamingQueryException as error:
                 raise self._failure or error from error
             manager.raise_if_lost()
@@ -265,14 +296,15 @@ class Runner:
             # be waiting for the lock.
             if self._batch_lock.acquire(blocking=False):
                 self._batch_lock.release()
-                return
+                return False
             give_up_at = give_up_at or time.monotonic() + self.pipeline.retry_max_s
             if time.monotonic() >= give_up_at:
                 self._warn(
                     f"the batch under way did not finish within {self.pipeline.retry_max_s:g} s of "
                     "the request to stop and is given up: the next run resumes from the ledger"
                 )
-                return
+                self._when_stopped = "the batch under way was given up"
+                return False
 
     def _end(self, query: StreamingQuery) -> None:
         try:
@@ -288,12 +320,17 @@ class Runner:
     def _on_batch(self, records: DataFrame, batch_id: int) -> None:
         with self._batch_lock:
             if self._stop.is_set():
+                self._batch_left_out = True
                 return
+            self._when_stopped = "between two batches"
             try:
                 self._run_batch(records, batch_id)
+                if self._stop.is_set():
+                    self._when_stopped = "the batch under way was finished"
             except Exception as error:
                 # Spark wraps what is raised here beyond recognition; _watch raises the original.
                 self._failure = error
+                self._when_stopped = "after a batch that failed; the next run repeats it"
                 raise
             finally:
                 self._batch.end()

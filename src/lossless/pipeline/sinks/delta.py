@@ -184,6 +184,9 @@ class DeltaSink:
             self._letters.take_over(old)
         return self.ledger()
 
+    def cancel(self) -> None:
+        """There is no server to wait for."""
+
     def sweep(self) -> None:
         with self._storage("sweeping"):
             self._letters.forget()

@@ -135,6 +135,9 @@ class Sink(Protocol):
         ledger here, or this pipeline has one of its own.
         """
 
+    def cancel(self) -> None:
+        """Called by another thread: ends what the sink waits for at a server, with an error."""
+
     def sweep(self) -> None:
         """Removes what earlier attempts staged and nobody committed."""
 

@@ -143,6 +143,9 @@ class ParquetSink:
                 self._staging.discard(attempt)
             return successor
 
+    def cancel(self) -> None:
+        """There is no server to wait for."""
+
     def sweep(self) -> None:
         with self._reporting("sweep"):
             self._staging.sweep()

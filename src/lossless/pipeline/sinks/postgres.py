@@ -108,6 +108,7 @@ if TYPE_CHECKING:
 
     from lossless.pipeline.sinks.unreadable_files import UnreadableFile
 
+CANCEL_TIMEOUT_S = 5.0
 _UNDEFINED_TABLE = "42P01"
 _NOT_ON_EXECUTORS = re.compile(
     r"No module named '(?:lossless|psycopg)|\(psycopg\) is not installed"
@@ -135,6 +136,7 @@ class PostgresSink:
         # What may still be committed: forgotten by itself when the runner lets go of it.
         self._staged: WeakSet[StagingTables] = WeakSet()
         self._snapshots: dict[str, Snapshot] = {}
+        self._open: set[Connection[Any]] = set()
         finalize(self, _close, self._snapshots)
 
     def describe(self) -> str:
@@ -525,18 +527,27 @@ class PostgresSink:
 
     # --- connections and failures
 
+    def cancel(self) -> None:
+        for connection in tuple(self._open):
+            with suppress(psycopg.Error):
+                connection.cancel_safe(timeout=CANCEL_TIMEOUT_S)
+
     @contextmanager
     def _connected(self, doing: str) -> Iterator[tuple[Connection[Any], TableName]]:
         """A transaction that commits at the end, and errors that people can act on."""
         try:
             with connect(self._dsn) as connection:
-                set_timeouts(connection)
-                table = resolved(connection, self._table)
+                self._open.add(connection)
                 try:
-                    yield connection, table
-                except psycopg.errors.LockNotAvailable as error:
-                    connection.rollback()
-                    raise self._locked_out(connection, table, doing) from error
+                    set_timeouts(connection)
+                    table = resolved(connection, self._table)
+                    try:
+                        yield connection, table
+                    except psycopg.errors.LockNotAvailable as error:
+                        connection.rollback()
+                        raise self._locked_out(connection, table, doing) from error
+                finally:
+                    self._open.discard(connection)
         except psycopg.Error as error:
             raise explained(error, f"{doing}, {self.describe()}") from error
 
