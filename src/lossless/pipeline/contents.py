@@ -82,6 +82,14 @@ def doubtful_rows(rows: DataFrame, covered: Collection[str]) -> DataFrame:
     )
 
 
+def content_hashes(rows: DataFrame) -> DataFrame:
+    """Provenance and stored hash of the rows that have one."""
+    provenance = [F.col(f"{PROVENANCE}.{name}").alias(name) for name in PROVENANCE_TYPE.names]
+    if CONTENT_HASH not in rows.columns:
+        return rows.select(*provenance, F.lit(None).cast("long").alias(CONTENT_HASH)).where("false")
+    return rows.where(f"{CONTENT_HASH} IS NOT NULL").select(*provenance, CONTENT_HASH)
+
+
 def content_hash(columns: Iterable[T.StructField]) -> Sql:
     """The hash of a row with provenance. Spark's xxhash64 passes over what is null."""
     parts = [member(PROVENANCE, name) for name in PROVENANCE_TYPE.names]

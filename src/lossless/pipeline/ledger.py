@@ -29,6 +29,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lossless.errors import BadInput
+from lossless.tally import HASH_MODULUS
 from lossless.tally import Tally as Tally
 
 FORMAT = 3
@@ -58,6 +59,18 @@ class AcceptedLoss:
         return self.end - self.first
 
 
+@dataclass(frozen=True, slots=True)
+class ContentSum:
+    """The hashes of the contents of all rows from `first` to just below `end`, added up."""
+
+    first: int
+    end: int
+    hash: int
+
+    def plus(self, end: int, added: int) -> ContentSum:
+        return ContentSum(self.first, end, (self.hash + added) % HASH_MODULUS)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
     """What one batch did to one source partition, as evaluated once and written once."""
@@ -67,6 +80,8 @@ class Receipt:
     dead: Tally = Tally()  # source offsets that became dead letters
     rows: int = 0  # rows written; above stored.count when the transform expands
     row_hash: int | None = None  # the hashes of all rows added up; None: as `stored`
+    # The hashes of the rows' contents added up; None: not counted.
+    content_sum: int | None = field(default=None, compare=False)
     # Of rows and dead letters, to check them by; None: not recorded.
     first_offset: int | None = field(default=None, compare=False)
     last_offset: int | None = field(default=None, compare=False)
@@ -93,6 +108,8 @@ class Position:
     # The epoch of a leader whose log held everything below next_offset; None: not known.
     leader_epoch: int | None = None
     hashed_from: int | None = None  # rows from this offset on carry a hash of their contents
+    # Of offsets whose rows a transform made: it may make several of one record.
+    content_sum: ContentSum | None = None
 
     @property
     def filtered(self) -> Tally:
@@ -135,7 +152,17 @@ class Position:
             row_hash=row_hash,
             leader_epoch=self.leader_epoch if leader_epoch is None else leader_epoch,
             hashed_from=self._hashed_from(hashed),
+            content_sum=self._content_sum(next_offset, receipt),
         )
+
+    def _content_sum(self, next_offset: int, receipt: Receipt) -> ContentSum | None:
+        known = self.content_sum
+        added = receipt.content_sum if receipt.rows else 0
+        if added is None or (known is None and not receipt.rows):
+            return known
+        if known is None or known.end != self.next_offset:
+            return ContentSum(self.next_offset, next_offset, added) if receipt.rows else known
+        return known.plus(next_offset, added)
 
     def _hashed_from(self, hashed: bool) -> int | None:
         if not hashed:
@@ -148,7 +175,15 @@ class Position:
         losses = self.accepted_losses
         if losses and losses[-1].end == loss.first:
             losses, loss = losses[:-1], AcceptedLoss(losses[-1].first, loss.end)
-        return replace(self, next_offset=next_offset, accepted_losses=(*losses, loss))
+        known = self.content_sum
+        if known is not None and known.end == self.next_offset:
+            known = known.plus(next_offset, 0)
+        return replace(
+            self,
+            next_offset=next_offset,
+            accepted_losses=(*losses, loss),
+            content_sum=known,
+        )
 
 
 def _row_tally(stored: Tally, rows: int, row_hash: int | None) -> Tally | None:
@@ -300,6 +335,8 @@ def _position_to_json(source: SourcePartition, position: Position) -> dict[str, 
         document["row_hash"] = position.row_hash
     if position.hashed_from is not None:
         document["hashed_from"] = position.hashed_from
+    if (summed := position.content_sum) is not None:
+        document["content_sum"] = [summed.first, summed.end, summed.hash]
     if position.accepted_losses:
         document["accepted_losses"] = [[loss.first, loss.end] for loss in position.accepted_losses]
     if position.unplaced_losses:
@@ -323,4 +360,5 @@ def _position_from_json(entry: Mapping[str, Any]) -> tuple[SourcePartition, Posi
         closed=entry["closed"],
         leader_epoch=entry.get("leader_epoch"),
         hashed_from=entry.get("hashed_from"),
+        content_sum=ContentSum(*entry["content_sum"]) if "content_sum" in entry else None,
     )

@@ -130,6 +130,9 @@ def tally_by_partition(frame: DataFrame) -> dict[tuple[str, int], Tally]:
     }
 
 
+_CONTENT_HALVES = ("content_high", "content_low")
+
+
 def receipts(written: DataFrame, *, may_expand: bool) -> dict[tuple[str, int], Receipt]:
     """What one batch wrote, by (topic id, partition).
 
@@ -137,13 +140,23 @@ def receipts(written: DataFrame, *, may_expand: bool) -> dict[tuple[str, int], R
     `read` stays zero, because only the runner knows it.
     """
     provenance = [F.col(f"{PROVENANCE}.{field}") for field in ("topic_id", "partition", "offset")]
+    sums_contents = may_expand and CONTENT_HASH in written.columns
     written = written.select(
-        *provenance, F.col(IS_DEAD).alias("dead"), F.lit(1).cast("long").alias("rows")
+        *provenance,
+        F.col(IS_DEAD).alias("dead"),
+        F.lit(1).cast("long").alias("rows"),
+        *([CONTENT_HASH] if sums_contents else []),
     )
     if may_expand:
+        content_high, content_low = hash_sums(F.col(CONTENT_HASH))
         # Several rows of one record are one stored offset. Nothing else needs this shuffle.
         written = written.groupBy("topic_id", "partition", "offset", "dead").agg(
-            F.sum("rows").alias("rows")
+            F.sum("rows").alias("rows"),
+            *(
+                (content_high.alias("content_high"), content_low.alias("content_low"))
+                if sums_contents
+                else ()
+            ),
         )
     digest = provenance_hash(F.col("topic_id"), F.col("partition"), F.col("offset"))
     high, low = hash_sums(digest)
@@ -154,6 +167,7 @@ def receipts(written: DataFrame, *, may_expand: bool) -> dict[tuple[str, int], R
         high.alias("high"),
         low.alias("low"),
         *((row_high.alias("row_high"), row_low.alias("row_low")) if may_expand else ()),
+        *(F.sum(half).alias(half) for half in _CONTENT_HALVES if sums_contents),
         F.min("offset").alias("first_offset"),
         F.max("offset").alias("last_offset"),
     )
@@ -169,6 +183,9 @@ def receipts(written: DataFrame, *, may_expand: bool) -> dict[tuple[str, int], R
             if row["rows"] > part.count:
                 row_hash = tally(row["rows"], row["row_high"], row["row_low"]).hash
             receipt = replace(receipt, stored=part, rows=row["rows"], row_hash=row_hash)
+            if sums_contents:
+                contents = tally(row["rows"], row["content_high"], row["content_low"])
+                receipt = replace(receipt, content_sum=contents.hash)
         found[key] = replace(
             receipt,
             first_offset=least(receipt.first_offset, row["first_offset"]),

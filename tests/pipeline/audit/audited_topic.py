@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from lossless.contract import ParquetSinkContract, PipelineContract, librdkafka_settings
 from lossless.pipeline.audit.balance import add
-from lossless.pipeline.contents import doubtful_rows
+from lossless.pipeline.contents import content_hashes, doubtful_rows
 from lossless.pipeline.ledger import Ledger, LedgerEntry, Position, Receipt, SourcePartition
 from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE
 from lossless.pipeline.source import kafka_topic_id
@@ -198,6 +198,9 @@ class ListSink:
 
     def contents(self, covered: Sequence[str]) -> DataFrame:
         return doubtful_rows(self.rows(), covered)
+
+    def content_hashes(self) -> DataFrame:
+        return content_hashes(self.rows())
 
     def rows(self) -> DataFrame:
         return self._frame(self.rows_)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,7 +32,12 @@ from lossless.pipeline.audit.balance import (
     logged_by_bucket,
     tally_of,
 )
-from lossless.pipeline.audit.contents import NOT_COMPARED, compare_contents
+from lossless.pipeline.audit.contents import (
+    COUNTED_ONLY,
+    NOT_COMPARED,
+    compare_contents,
+    compare_sums,
+)
 from lossless.pipeline.audit.differences import (
     DIFFERENCES_MAX,
     DifferenceSearch,
@@ -105,6 +111,9 @@ class Audited(Protocol):
     def rows(self) -> DataFrame: ...
 
     def contents(self, covered: Sequence[str]) -> DataFrame: ...
+
+    def content_hashes(self) -> DataFrame:
+        """PROVENANCE, field by field, and CONTENT_HASH of every row that has one."""
 
     def unreadable_files(self, *, read: bool) -> Sequence[UnreadableFile]:
         """Data files of the table that are gone or damaged."""
@@ -308,20 +317,25 @@ class _Audit:
         notes = [note for note in (bucket_note, *skipped_reports, *acknowledged.notes) if note]
         if not contents:
             notes += [NOT_COMPARED, *note_on_timestamps([p.examination for p in partitions])]
+            if any(expands(position) for position in positions.values()):
+                notes.append(COUNTED_ONLY)
         elif ledger is not None:
             self.say("comparing the contents of rows")
             compared = compare_contents(
                 self.sink.contents(after.columns if after else ()), positions
             )
-            notes += compared.notes
+            sums = compare_sums(self.sink.content_hashes(), positions)
+            notes += [*compared.notes, *sums.notes]
             self.say("comparing timestamps and dead letters with the log")
             others = find_other_records(
                 self.spark, self.log, [p.examination for p in partitions], rows, letters
             )
-            cut |= compared.cut or others.cut
+            cut |= compared.cut or sums.cut or others.cut
             partitions = [
-                _with_findings(
-                    _with_findings(p, compared.findings, bucket_ms), others.findings, bucket_ms
+                reduce(
+                    lambda partition, found: _with_findings(partition, found, bucket_ms),
+                    (compared.findings, sums.findings, others.findings),
+                    p,
                 )
                 for p in partitions
             ]

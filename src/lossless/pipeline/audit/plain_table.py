@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
-from lossless.pipeline.contents import doubtful_rows
+from lossless.pipeline.contents import content_hashes, doubtful_rows
 from lossless.pipeline.ledger import Ledger
 from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE
 
@@ -48,6 +48,9 @@ class PlainTable:
 
     def contents(self, covered: Sequence[str]) -> DataFrame:
         return doubtful_rows(self._rows, covered)
+
+    def content_hashes(self) -> DataFrame:
+        return content_hashes(self._rows)
 
     def dead_letters(self) -> DataFrame:
         schema = T.StructType([T.StructField(PROVENANCE, PROVENANCE_TYPE)])

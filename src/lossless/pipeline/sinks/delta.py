@@ -33,7 +33,13 @@ from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 
 from lossless.errors import BadInput, Fenced, PromiseBroken
-from lossless.pipeline.contents import doubtful_rows, hashed, hashed_columns, with_hash_column
+from lossless.pipeline.contents import (
+    content_hashes,
+    doubtful_rows,
+    hashed,
+    hashed_columns,
+    with_hash_column,
+)
 from lossless.pipeline.ledger import Ledger, LedgerEntry
 from lossless.pipeline.outcomes import CONTENT_HASH, DEAD_LETTER, IS_DEAD, receipts, row_schema
 from lossless.pipeline.sinks import delta_ledger, delta_schema
@@ -317,6 +323,9 @@ class DeltaSink:
 
     def contents(self, covered: Sequence[str]) -> DataFrame:
         return doubtful_rows(self.rows(), covered)
+
+    def content_hashes(self) -> DataFrame:
+        return content_hashes(self.rows())
 
     def dead_letters(self) -> DataFrame:
         return self._letters.visible(self._named_in(self._delta.snapshot()), self._left_out)

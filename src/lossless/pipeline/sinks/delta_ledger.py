@@ -27,6 +27,7 @@ from urllib.parse import quote, unquote
 from lossless.pipeline.ledger import (
     FORMAT,
     AcceptedLoss,
+    ContentSum,
     Ledger,
     LedgerEntry,
     Position,
@@ -212,6 +213,10 @@ def _fields(position: Position) -> dict[str, int]:
     }
     if position.row_hash is not None:
         fields["row_hash"] = _signed(position.row_hash)
+    if (summed := position.content_sum) is not None:
+        fields["content_sum"] = _signed(summed.hash)
+        fields["content_sum_first"] = summed.first
+        fields["content_sum_end"] = summed.end
     return fields
 
 
@@ -242,6 +247,13 @@ def _position(fields: Mapping[str, int]) -> Position:
         closed=bool(fields.get("closed", 0)),
         leader_epoch=known("leader_epoch"),
         hashed_from=known("hashed_from"),
+        content_sum=ContentSum(
+            fields["content_sum_first"],
+            fields["content_sum_end"],
+            fields["content_sum"] % HASH_MODULUS,
+        )
+        if "content_sum" in fields
+        else None,
     )
 
 

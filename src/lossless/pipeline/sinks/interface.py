@@ -174,5 +174,8 @@ class Sink(Protocol):
         `covered` are the columns that the hashes cover, by the ledger.
         """
 
+    def content_hashes(self) -> DataFrame:
+        """PROVENANCE, field by field, and CONTENT_HASH of every row that has one."""
+
     def dead_letters(self) -> DataFrame:
         """The committed dead letters: PROVENANCE, key, value, record_headers, headers."""

@@ -42,9 +42,16 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lossless.errors import BadInput, Fenced
-from lossless.pipeline.contents import doubtful_rows, hashed, hashed_columns, with_hash_column
+from lossless.pipeline.contents import (
+    content_hashes,
+    doubtful_rows,
+    hashed,
+    hashed_columns,
+    with_hash_column,
+)
 from lossless.pipeline.ledger import Ledger, LedgerEntry
 from lossless.pipeline.outcomes import (
+    CONTENT_HASH,
     DEAD_LETTER,
     IS_DEAD,
     PROVENANCE,
@@ -238,6 +245,9 @@ class ParquetSink:
     def contents(self, covered: Sequence[str]) -> DataFrame:
         return doubtful_rows(self.rows(), covered)
 
+    def content_hashes(self) -> DataFrame:
+        return content_hashes(self.rows())
+
     def dead_letters(self) -> DataFrame:
         with self._reporting("read"):
             found = self._read_dead_letters([commit_name(n) for n in self._log.sequences()])
@@ -299,8 +309,9 @@ class ParquetSink:
         self._staging.write_split(outcomes, attempt)
         rows = self._reader(row_schema(outcomes.schema)).parquet(self._folder.uri(attempt.commit))
         letters = self._read_dead_letters([attempt.commit])
-        written = rows.select(PROVENANCE, F.lit(False).alias(IS_DEAD)).union(
-            letters.select(PROVENANCE, F.lit(True).alias(IS_DEAD))
+        no_hash = F.lit(None).cast("long").alias(CONTENT_HASH)
+        written = rows.select(PROVENANCE, F.lit(False).alias(IS_DEAD), CONTENT_HASH).union(
+            letters.select(PROVENANCE, F.lit(True).alias(IS_DEAD), no_hash)
         )
         counted = receipts(written, may_expand=may_expand)
         files = [

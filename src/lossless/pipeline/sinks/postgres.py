@@ -67,9 +67,11 @@ from lossless.pipeline.sinks.postgres_expansion import settle
 from lossless.pipeline.sinks.postgres_refusals import refusals, refused_records
 from lossless.pipeline.sinks.postgres_scan import (
     Snapshot,
+    content_hash_statements,
     content_statements,
     letter_statements,
     provenance_statements,
+    scan_content_hashes,
     scan_contents,
     scan_letters,
     scan_provenance,
@@ -497,6 +499,14 @@ class PostgresSink:
             snapshot = self._snapshot("contents")
         return scan_contents(self._spark, self._dsn, snapshot, statements)
 
+    def content_hashes(self) -> DataFrame:
+        """Readable until `content_hashes` is called again, or `close`."""
+        with self._connected("reading the hashes of rows") as (connection, table):
+            has_column = any(column.name == CONTENT_HASH for column in columns(connection, table))
+            statements = content_hash_statements(connection, table.identifier) if has_column else []
+            snapshot = self._snapshot("content hashes")
+        return scan_content_hashes(self._spark, self._dsn, snapshot, statements)
+
     def dead_letters(self) -> DataFrame:
         """The pipeline's own; readable until `dead_letters` is called again, or `close`."""
         with self._connected("reading the dead letters") as (connection, table):
@@ -519,7 +529,9 @@ class PostgresSink:
         """Ends the snapshots that DataFrames of `rows` and `dead_letters` read."""
         _close(self._snapshots)
 
-    def _snapshot(self, what: Literal["rows", "contents", "dead letters"]) -> Snapshot:
+    def _snapshot(
+        self, what: Literal["rows", "contents", "content hashes", "dead letters"]
+    ) -> Snapshot:
         if earlier := self._snapshots.pop(what, None):
             earlier.close()
         self._snapshots[what] = Snapshot.take(self._dsn)

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 _COUNT = """
 SELECT {topic_id}, {partition}, sum(rows)::bigint, count(*), sum({hash}),
-    sum({hash}::numeric * rows), min({offset}), max({offset})
+    sum({hash}::numeric * rows), min({offset}), max({offset}), sum(contents)
 FROM (
-    SELECT {topic_id}, {partition}, {offset}, {hash}, count(*) AS rows FROM {table}
-    WHERE {which} GROUP BY 1, 2, 3, 4
+    SELECT {topic_id}, {partition}, {offset}, {hash}, count(*) AS rows, sum({contents}) AS contents
+    FROM {table} WHERE {which} GROUP BY 1, 2, 3, 4
 ) AS distinct_offsets
 GROUP BY 1, 2
 """
@@ -47,17 +47,20 @@ def settle(
             hash=sql.Identifier(HASH),
             which=staged_by(attempts),
             table=table,
+            contents=tables.contents if kind == "rows" else sql.SQL("NULL::bigint"),
         )
-        for topic, number, rows, offsets, digest, row_digest, first, last in connection.execute(
-            query
-        ):
+        for row in connection.execute(query):
+            topic, number, rows, offsets, digest, row_digest, first, last, contents = row
             tally = Tally(offsets, int(digest) % HASH_MODULUS)
             receipt = found[topic, number]
             if kind == "dead":
                 receipt = replace(receipt, dead=tally)
             else:
                 row_hash = int(row_digest) % HASH_MODULUS if rows > offsets else None
-                receipt = replace(receipt, stored=tally, rows=rows, row_hash=row_hash)
+                content_sum = None if contents is None else int(contents) % HASH_MODULUS
+                receipt = replace(
+                    receipt, stored=tally, rows=rows, row_hash=row_hash, content_sum=content_sum
+                )
             found[topic, number] = replace(
                 receipt,
                 first_offset=least(receipt.first_offset, first),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 PROVENANCE_SCHEMA = "topic_id string, partition int, offset long, timestamp timestamp"
 CONTENT_SCHEMA = f"{PROVENANCE_SCHEMA}, {IS_ALTERED} boolean"
+CONTENT_HASH_SCHEMA = f"{PROVENANCE_SCHEMA}, {CONTENT_HASH} long"
 LETTER_SCHEMA = (
     f"{PROVENANCE_SCHEMA}, key binary, value binary, record_headers string, headers string"
 )
@@ -61,6 +62,10 @@ FROM ONLY {table} WHERE {range} GROUP BY 1, 2
 _CONTENTS = """
 SELECT {topic_id}, {partition}, {offset}, timestamptz_send({timestamp}), {is_altered}
 FROM ONLY {table} WHERE {topic_id} IS NOT NULL AND {doubtful} AND {range}
+"""
+_CONTENT_HASHES = """
+SELECT {topic_id}, {partition}, {offset}, timestamptz_send({timestamp}), {content_hash}
+FROM ONLY {table} WHERE {topic_id} IS NOT NULL AND {content_hash} IS NOT NULL AND {range}
 """
 _LETTERS = """
 SELECT {topic_id}, {partition}, {offset}, timestamptz_send({timestamp}),
@@ -116,6 +121,11 @@ def content_statements(
     return _ranges(connection, table, _CONTENTS, PROVENANCE_PAGES, **parts)
 
 
+def content_hash_statements(connection: Connection[Any], table: sql.Identifier) -> list[str]:
+    column = sql.Identifier(CONTENT_HASH)
+    return _ranges(connection, table, _CONTENT_HASHES, PROVENANCE_PAGES, content_hash=column)
+
+
 def letter_statements(
     connection: Connection[Any], table: sql.Identifier, pipeline: str
 ) -> list[str]:
@@ -140,6 +150,14 @@ def scan_contents(
         dsn=dsn, snapshot=snapshot.name, statements=statements, convert=_content_batches
     )
     return _scan(spark, task, CONTENT_SCHEMA)
+
+
+def scan_content_hashes(
+    spark: SparkSession, dsn: str, snapshot: Snapshot, statements: Sequence[str]
+) -> DataFrame:
+    """Provenance and stored hash of the rows that have one."""
+    task = ScanTask(dsn=dsn, snapshot=snapshot.name, statements=statements, convert=_hash_batches)
+    return _scan(spark, task, CONTENT_HASH_SCHEMA)
 
 
 def scan_letters(
@@ -225,17 +243,26 @@ def _provenance_batches(cursor: Cursor[Any]) -> Iterator[pa.RecordBatch]:
 
 
 def _content_batches(cursor: Cursor[Any]) -> Iterator[pa.RecordBatch]:
+    return _batches_with(cursor, IS_ALTERED, pa.bool_())
+
+
+def _hash_batches(cursor: Cursor[Any]) -> Iterator[pa.RecordBatch]:
+    return _batches_with(cursor, CONTENT_HASH, pa.int64())
+
+
+def _batches_with(cursor: Cursor[Any], name: str, kind: pa.DataType) -> Iterator[pa.RecordBatch]:
+    """Provenance and one more column."""
     while rows := cursor.fetchmany(ROWS_PER_BATCH):
-        topic_ids, partitions, offsets, sent, altered = zip(*rows, strict=True)
+        topic_ids, partitions, offsets, sent, values = zip(*rows, strict=True)
         yield pa.RecordBatch.from_arrays(
             [
                 pa.array(topic_ids, pa.string()),
                 pa.array(partitions, pa.int32()),
                 pa.array(offsets, pa.int64()),
                 _timestamps(_microseconds(sent)),
-                pa.array(altered, pa.bool_()),
+                pa.array(values, kind),
             ],
-            names=["topic_id", "partition", "offset", "timestamp", IS_ALTERED],
+            names=["topic_id", "partition", "offset", "timestamp", name],
         )
 
 

@@ -222,10 +222,17 @@ class StagingTables:
         source = {name: sql.Identifier(name) for name in PROVENANCE_COLUMNS}
         rows_of: dict[str, sql.Composable] = {**own, **source}
         if self.hashes_contents:
-            kinds = {column.name: column.stored_as for column in self.own_columns}
-            rows_of[CONTENT_HASH] = content_hash(kinds, own)
+            rows_of[CONTENT_HASH] = self.contents
         which = sql.SQL("{} AND {}").format(staged_by(attempts), only)
         return _insert(connection, self.table.identifier, rows_of, self.rows, which)
+
+    @property
+    def contents(self) -> sql.Composable:
+        """The hash of the contents of a staged row."""
+        if not self.hashes_contents:
+            return sql.SQL("NULL::bigint")
+        own = {column.name: _value(column.name, column.converted) for column in self.own_columns}
+        return content_hash({column.name: column.stored_as for column in self.own_columns}, own)
 
     def insert_letters(self, connection: Connection[Any], attempts: Sequence[int]) -> int:
         """Copies the dead letters that these attempts staged; gives their number."""
