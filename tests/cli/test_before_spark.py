@@ -14,6 +14,7 @@ from psycopg import sql
 from pyspark.sql import types as T
 
 from cli.command import lossless
+from lossless.pipeline.before_spark import check_master
 from lossless.pipeline.ledger import Ledger, LedgerEntry
 from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE
 from lossless.pipeline.sinks.parquet_log import LEDGER_FILE, CommitRecord, commit_name
@@ -97,6 +98,54 @@ def test_an_unreachable_master_is_found_before_spark_starts(tmp_path: Path) -> N
     assert "no Spark master answers at spark://127.0.0.1:1" in answer.stderr
     malformed = run_into(tmp_path, sink, "--master", "spark://somewhere")
     assert malformed.returncode == 2
+
+
+@pytest.mark.parametrize("command", [("run",), ("audit",), ("rename", "old", "orders")])
+@pytest.mark.parametrize("master", ["nonsense", "local[many]", "spark:/host:7077"])
+def test_a_master_that_spark_does_not_know_needs_no_spark_to_be_refused(
+    tmp_path: Path, command: tuple[str, ...], master: str
+) -> None:
+    (tmp_path / "lossless.toml").write_text(SINK.format(sink='type = "delta"\npath = "orders"'))
+    answer = lossless(tmp_path, *command, "--master", master, PATH="", JAVA_HOME="")
+    assert answer.returncode == 2
+    assert f"--master {master} is not an address of a Spark master" in answer.stderr
+
+
+@pytest.mark.parametrize("master", ["local", "local[4]", "local[*, 2]", "yarn", "k8s://host:443"])
+def test_a_master_that_needs_no_connection_is_taken_as_it_is(master: str) -> None:
+    check_master(master)
+
+
+@pytest.mark.parametrize("command", ["run", "audit"])
+def test_a_path_that_the_locale_cannot_express_is_refused_before_spark_starts(
+    tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "lossless.toml").write_text(SINK.format(sink='type = "delta"\npath = "Größe"'))
+    answer = lossless(tmp_path, command, PATH="", JAVA_HOME="", LC_ALL="C")
+    assert answer.returncode == 2, answer.stderr
+    assert "cannot express" in answer.stderr
+    assert "set LC_ALL=C.UTF-8" in answer.stderr
+    doctor = lossless(tmp_path, "doctor", LC_ALL="C")
+    assert "cannot express" in doctor.stdout
+    answer = lossless(tmp_path, command, PATH="", JAVA_HOME="", LC_ALL="C.UTF-8")
+    assert "127.0.0.1:1" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--acknowledged", "nosuch.jsonl"), "nosuch.jsonl cannot be read: No such file"),
+        (("--acknowledged", "."), ". cannot be read: Is a directory"),
+        (("--html", "nosuch/audit.html"), "there is no folder nosuch"),
+    ],
+)
+def test_a_file_that_an_audit_cannot_use_needs_no_spark_to_be_found(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "lossless.toml").write_text(SINK.format(sink='type = "delta"\npath = "orders"'))
+    answer = lossless(tmp_path, "audit", *arguments, PATH="", JAVA_HOME="")
+    assert answer.returncode == 2, answer.stderr
+    assert said in answer.stderr
 
 
 @pytest.mark.parametrize("command", ["run", "audit"])

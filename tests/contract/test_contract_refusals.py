@@ -301,7 +301,7 @@ REFUSALS = [
     (
         pipeline('schema = "gone.json"').replace('"raw"', '"json"'),
         4,
-        "schema names a file that does not exist",
+        "schema names a file that does not exist: gone.json",
         "relative to the contract",
     ),
     (
@@ -435,6 +435,30 @@ def test_a_sink_among_the_dead_letters_of_another_is_refused(
     with pytest.raises(ContractError) as caught:
         load(f"{sink(first)}\n{other}")
     assert f"sink] {key} is where the pipeline orders keeps its dead letters" in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [
+        ('type = "delta"\npath = "t"', 'type = "delta"\npath = "./t/sub"'),
+        ('type = "parquet"\npath = "t"', 'type = "delta"\npath = "t/a/b"'),
+        ('type = "delta"\npath = "t"', 'type = "delta"\npath = "t_dlt/sub"'),
+        ('type = "delta"\npath = "s3://b/t/"', 'type = "delta"\npath = "s3://b/t/sub"'),
+    ],
+)
+@pytest.mark.parametrize("outer_is_first", [True, False])
+def test_a_sink_in_the_folder_of_another_is_refused(
+    load: Load, outer: str, inner: str, outer_is_first: bool
+) -> None:
+    sections = [sink(outer), sink(inner).replace("pipelines.orders", "pipelines.other")]
+    with pytest.raises(ContractError) as caught:
+        load("\n".join(sections if outer_is_first else reversed(sections)))
+    assert "pipelines.other.sink] path is in the folder of the pipeline orders" in caught.value.what
+
+
+def test_sinks_beside_each_other_are_accepted(load: Load) -> None:
+    beside = sink('type = "delta"\npath = "tables"').replace("pipelines.orders", "pipelines.other")
+    load(sink('type = "delta"\npath = "table"') + "\n" + beside)
 
 
 @pytest.mark.parametrize("value", ["1" + "0" * 5000, "[" * 100_000])

@@ -64,7 +64,7 @@ ssl.endpoint.identification.algorithm = "{name}"
 @pytest.mark.parametrize(
     ("authority", "password", "name", "said"),
     [
-        ("known.pem", "a-wrong-secret", "", "uthentication"),
+        ("known.pem", "a-wrong-secret", "", "refused the login of shop"),
         ("unknown.pem", "shop-secret", "", "certificate"),
         ("known.pem", "shop-secret", "https", "certificate"),
     ],

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from ipaddress import ip_address
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,7 @@ from lossless.errors import BadInput
 from lossless.pipeline.session import (
     COLLECTOR,
     RELIED_ON,
+    _stderr_to,
     check_settings,
     chosen_settings,
     collectors,
@@ -52,6 +54,16 @@ def test_an_environment_that_may_name_a_collector_is_left_alone(
     environment: dict[str, str],
 ) -> None:
     assert collectors({}, environment) == {}
+
+
+def test_no_other_account_reads_the_log_of_a_session(tmp_path: Path) -> None:
+    log = tmp_path / ".lossless" / "spark.log"
+    log.parent.mkdir()
+    log.touch(0o644)
+    with _stderr_to(log):
+        os.write(2, b"a line")
+    assert log.read_text() == "a line"
+    assert (log.stat().st_mode & 0o777, log.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
 @pytest.mark.parametrize("before", [None, "theirs"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +34,9 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 @click.command()
 @click.argument("pipelines", nargs=-1, metavar="[PIPELINE]...")
 @click.option(
-    "--bucket", metavar="10s|1m|1h", help="Width of a time bucket [default: chosen automatically]."
+    "--bucket",
+    metavar="WIDTH",
+    help="Width of a time bucket, such as 10s, 2m, 1h or 1d [default: chosen automatically].",
 )
 @click.option(
     "--acknowledged",
@@ -112,7 +115,8 @@ def command(
     """
     from lossless.engines.choose import connect
     from lossless.pipeline.audit import audit
-    from lossless.pipeline.before_spark import check_master, check_sink
+    from lossless.pipeline.audit.acknowledged_file import read_acknowledged_file
+    from lossless.pipeline.before_spark import check_folders, check_master, check_sink
     from lossless.pipeline.pipeline import find_pipeline, spark_log
     from lossless.pipeline.session import build_session
     from lossless.pipeline.sinks import open_sink
@@ -124,6 +128,11 @@ def command(
         raise BadInput(f"{contract.path} has no pipelines", hint="add a [pipelines.NAME] section")
     chosen = [find_pipeline(contract, name) for name in names]
     check_master(master)
+    check_folders(contract, chosen)
+    if acknowledged_file is not None:
+        read_acknowledged_file(acknowledged_file)  # a mistake in it is found before Spark starts
+    if html_file is not None:
+        _require_place(html_file)
     if len(chosen) == 1:  # with several, one that cannot be audited must not hide the others
         check_sink(chosen[0], None)
     client_settings = connect(kafka, contract).client_settings
@@ -179,8 +188,16 @@ def _audit_each(
 def _seconds(text: str) -> int:
     match = _WIDTH.fullmatch(text)
     if match is None or int(match[1]) == 0:
-        raise BadInput(f"--bucket {text} is not a width", hint="write 10s, 1m, 1h or 1d")
+        raise BadInput(f"--bucket {text} is not a width", hint="write 10s, 2m, 1h or 1d")
     return int(match[1]) * _SECONDS[match[2]]
+
+
+def _require_place(file: Path) -> None:
+    """Raises BadInput when a file cannot be written there."""
+    if not file.parent.is_dir():
+        raise BadInput(f"{file} cannot be written: there is no folder {file.parent}")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise BadInput(f"{file} cannot be written: permission denied")
 
 
 def _write(reports: list[AuditReport], html_file: Path | None, parquet_folder: Path | None) -> None:

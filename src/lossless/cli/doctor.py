@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import locale
 import os
 import re
 import shutil
@@ -95,6 +96,8 @@ def _examine(contract_path: Path | None, *, fetch: bool) -> Iterator[Finding]:
     yield _jars("jdbc", "postgres sinks", required=has_postgres, fetch=fetch)
     yield _postgres_server()
     yield contract_finding
+    if contract is not None and has_pipelines:
+        yield _locale(contract)
     yield _disk(Path.cwd() if contract is None else contract.folder)
     yield _memory()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -241,6 +244,28 @@ def _postgres_server() -> Finding:
         required=False,
         mend=_install("postgresql", "postgresql"),
     )
+
+
+def _locale(contract: Contract) -> Finding:
+    paths = [str(contract.folder)]
+    paths += [p.sink.path for p in contract.pipelines.values() if p.sink.type != "postgres"]
+    encoding = locale.getencoding()
+    lost = [path for path in paths if not _is_expressible(path, encoding)]
+    return Finding(
+        name="locale",
+        ok=not lost,
+        detail=f"{encoding} cannot express {lost[0]!r}" if lost else encoding,
+        needed_for="run, audit",
+        mend="export LC_ALL=C.UTF-8",
+    )
+
+
+def _is_expressible(path: str, encoding: str) -> bool:
+    try:
+        path.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _disk(folder: Path) -> Finding:

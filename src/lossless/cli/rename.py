@@ -30,6 +30,7 @@ def command(old: str, new: str, master: str, contract_path: Path | None) -> None
     Example
       lossless rename orders shop-orders
     """
+    from lossless.pipeline.before_spark import check_folders, check_master
     from lossless.pipeline.pipeline import find_pipeline, spark_log
     from lossless.pipeline.session import build_session
     from lossless.pipeline.sinks import open_sink
@@ -38,6 +39,8 @@ def command(old: str, new: str, master: str, contract_path: Path | None) -> None
     pipeline = find_pipeline(contract, new)
     if old == new:
         raise BadInput("OLD and NEW are the same name", hint="lossless rename OLD NEW")
+    check_master(master)
+    check_folders(contract, [pipeline])
     with stderr.status("starting Spark") as status:
         spark = build_session(
             "rename", master=master, settings=pipeline.spark, log=spark_log(contract)

@@ -85,7 +85,7 @@ def command(
       lossless run orders --dry-run       show what would be read and written
     """
     from lossless.engines.choose import connect
-    from lossless.pipeline.before_spark import check_master
+    from lossless.pipeline.before_spark import check_folders, check_master
     from lossless.pipeline.events import Committed, Stopped
     from lossless.pipeline.pipeline import Pipeline, check_pipeline, find_pipeline, spark_log
     from lossless.pipeline.session import build_session
@@ -99,6 +99,7 @@ def command(
     for each in chosen:
         check_pipeline(each, contract.folder)
     check_master(master)
+    check_folders(contract, chosen)
     if len(names) == 1:
         running = [Pipeline(names[0], contract=contract, kafka=kafka, master=master)]
     else:

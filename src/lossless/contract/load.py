@@ -14,6 +14,7 @@ from lossless.contract.pipelines import (
     TOPIC_NAME,
     read_pipeline,
     refuse_sinks_among_dead_letters,
+    refuse_sinks_within_others,
 )
 from lossless.contract.place import ContractError, nearest, shown, syntax_error
 from lossless.contract.section import LONG_MAX, Document, Section
@@ -95,6 +96,7 @@ def load_contract(
         for section in root.tables("pipelines")
     }
     refuse_sinks_among_dead_letters(root.tables("pipelines"), pipelines)
+    refuse_sinks_within_others(root.tables("pipelines"), pipelines)
     return Contract(
         path=file,
         guarantee=guarantee,

@@ -122,6 +122,31 @@ def refuse_sinks_among_dead_letters(
             )
 
 
+def refuse_sinks_within_others(
+    sections: Iterable[Section], pipelines: Mapping[str, PipelineContract]
+) -> None:
+    """Refuses a sink whose folder is in the folder of another: readers would find both tables."""
+    folders = {
+        folder: name
+        for name, pipeline in pipelines.items()
+        if not isinstance(pipeline.sink, PostgresSinkContract)
+        for place in [_place_of(pipeline.sink)[1]]
+        for folder in (place, place + DEAD_LETTER_SUFFIX)
+    }
+    for section in sections:
+        sink = pipelines[section.name].sink
+        if isinstance(sink, PostgresSinkContract):
+            continue
+        place = _place_of(sink)[1]
+        for folder, owner in folders.items():
+            if place.startswith(f"{folder}/"):
+                raise section.table("sink").error(
+                    "path",
+                    f"is in the folder of the pipeline {owner}, {folder}",
+                    hint="give the sink a folder of its own",
+                )
+
+
 def _place_of(sink: SinkContract) -> tuple[str, str]:
     """The server, where there is one, and the table or path."""
     if isinstance(sink, PostgresSinkContract):
@@ -186,7 +211,7 @@ def _read_schema(section: Section) -> str | Path | None:
     if not exists:
         raise section.error(
             "schema",
-            "names a file that does not exist",
+            f"names a file that does not exist: {text}",
             hint=f"the path is relative to the contract, in {folder}; "
             "DDL has a space before each type",
         )

@@ -127,7 +127,14 @@ def _unreachable(settings: Mapping[str, str], complaints: list[KafkaError]) -> U
         reason = (telling or complaints)[0].str()
     else:  # librdkafka's text only counts brokers
         reason = "brokers close connections without an answer"
+    address = settings.get("bootstrap.servers", "(no address)")
+    if telling and telling[0].code() == KafkaError._AUTHENTICATION:
+        user = librdkafka_settings(settings).get("sasl.username")
+        return Unavailable(
+            f"Kafka at {address} refused the login{f' of {user}' if user else ''}: {reason}",
+            hint="check the user, the password and sasl.mechanism in the client's settings",
+        )
     return Unavailable(
-        f"Kafka at {settings.get('bootstrap.servers', '(no address)')} cannot be reached: {reason}",
+        f"Kafka at {address} cannot be reached: {reason}",
         hint="is it running, and do security.protocol and the credentials fit the listener?",
     )

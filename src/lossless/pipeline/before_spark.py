@@ -7,16 +7,18 @@ of the table's log takes milliseconds.
 from __future__ import annotations
 
 import json
+import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import types as T
 
-from lossless.contract import DeltaSinkContract, ParquetSinkContract, PipelineContract
+from lossless.contract import Contract, DeltaSinkContract, ParquetSinkContract, PipelineContract
 from lossless.errors import BadInput, Unavailable
+from lossless.pipeline.session import check_locale
 from lossless.pipeline.sinks import delta_schema, parquet_log
 from lossless.pipeline.sinks.folder import LocalFolder
 
@@ -25,11 +27,31 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 5.0
 STANDALONE = "spark://"
+_MASTER = re.compile(
+    r"local(\[(\*|\d+)(\s*,\s*\d+)?\])?|local-cluster\[[\d\s,]+\]|yarn|(spark|k8s)://.*"
+)
 COMMITS_READ_MAX = 1_000  # of a Delta log, newest first; an older schema is left to Spark
 
 
+def check_folders(contract: Contract, pipelines: Iterable[PipelineContract]) -> None:
+    """Raises BadInput for folders that a JVM cannot name in the locale of this process."""
+    check_locale([str(contract.folder), *tables(pipelines)])
+
+
+def tables(pipelines: Iterable[PipelineContract]) -> list[str]:
+    """The paths of the tables that are files."""
+    sinks = (pipeline.sink for pipeline in pipelines)
+    return [s.path for s in sinks if isinstance(s, DeltaSinkContract | ParquetSinkContract)]
+
+
 def check_master(master: str) -> None:
-    """Raises Unavailable when no master of a standalone cluster answers."""
+    """Raises BadInput for an address that Spark does not take, Unavailable when no master of a
+    standalone cluster answers."""
+    if not _MASTER.fullmatch(master):
+        raise BadInput(
+            f"--master {master} is not an address of a Spark master",
+            hint="local, local[4], local[*], spark://HOST:7077, yarn or k8s://HOST:PORT",
+        )
     if not master.startswith(STANDALONE):
         return
     refused = []

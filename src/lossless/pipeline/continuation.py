@@ -7,7 +7,7 @@ rows that are there must be explained by the ledgers of other pipelines with oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ def refuse_doubling(
     """Raises BadInput when a pipeline without a ledger would store rows that are there already."""
     wanted = {source.topic_id: source.topic for source in sources}
     ledgers = sink.other_ledgers()
-    same_topics = [name for name, ledger in ledgers.items() if _topic_ids(ledger) & set(wanted)]
+    same_topics = _reading(wanted, ledgers)
     explained = {topic_id for ledger in ledgers.values() for topic_id in _topic_ids(ledger)}
     doubled = [
         found
@@ -58,6 +58,36 @@ def refuse_doubling(
         else "was the ledger lost, or the table copied without it? bring the ledger back from a "
         "backup, or give this pipeline an empty table",
     )
+
+
+def refuse_other_name(
+    pipeline: str, where: str, ledgers: Mapping[str, Ledger], sources: Iterable[SourcePartition]
+) -> None:
+    """Raises BadInput when the topics of a pipeline without a ledger went there under another name.
+
+    `ledgers` are those of the other pipelines.
+    """
+    wanted = {source.topic_id: source.topic for source in sources}
+    if same_topics := _reading(wanted, ledgers):
+        raise BadInput(
+            f"the pipeline {pipeline} has no ledger in the {where}; "
+            + "; ".join(_others({name: ledgers[name] for name in same_topics})),
+            hint="if the pipeline was renamed: "
+            + ", or ".join(f"lossless rename {name} {pipeline}" for name in same_topics),
+        )
+
+
+def _reading(topic_ids: Collection[str], ledgers: Mapping[str, Ledger]) -> list[str]:
+    """The pipelines that have read one of these topics."""
+    return [name for name, ledger in ledgers.items() if _topic_ids(ledger) & set(topic_ids)]
+
+
+def _others(same_topics: Mapping[str, Ledger]) -> list[str]:
+    return [
+        f"the pipeline {name} reads the same topics into it (its ledger is at commit "
+        f"{ledger.sequence})"
+        for name, ledger in same_topics.items()
+    ]
 
 
 def _rows_in(sink: Sink, row_schema: StructType) -> list[FoundRows]:
@@ -99,11 +129,7 @@ def _described(
         more = f" and {len(places) - 3} more partitions" if len(places) > 3 else ""
         parts[0] += f" with provenance of ours ({', '.join(places[:3])}{more})"
     if same_topics:
-        parts += [
-            f"the pipeline {name} reads the same topics into it (its ledger is at commit "
-            f"{ledger.sequence})"
-            for name, ledger in same_topics.items()
-        ]
+        parts += _others(same_topics)
     else:
         parts.append("no ledger there says which pipeline wrote them")
     return "; ".join(parts)

@@ -23,7 +23,7 @@ are; the next commit writes format 3.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -71,6 +71,15 @@ class ContentSum:
         return ContentSum(self.first, end, (self.hash + added) % HASH_MODULUS)
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Uncovered:
+    """From `first` to just below `end` the rows' hashes do not cover a column of the ledger."""
+
+    column: str
+    first: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
     """What one batch did to one source partition, as evaluated once and written once."""
@@ -110,6 +119,7 @@ class Position:
     hashed_from: int | None = None  # rows from this offset on carry a hash of their contents
     # Of offsets whose rows a transform made: it may make several of one record.
     content_sum: ContentSum | None = None
+    uncovered: tuple[Uncovered, ...] = ()  # in order, ranges of one column do not touch
 
     @property
     def filtered(self) -> Tally:
@@ -169,6 +179,16 @@ class Position:
             return None
         return self.next_offset if self.hashed_from is None else self.hashed_from
 
+    def without_column(self, column: str, first: int, end: int) -> Position:
+        """The hashes of the rows from `first` to just below `end` do not cover the column."""
+        kept = []
+        for known in self.uncovered:
+            if known.column == column and known.end == first:
+                first = known.first
+            else:
+                kept.append(known)
+        return replace(self, uncovered=tuple(sorted([*kept, Uncovered(column, first, end)])))
+
     def given_up_to(self, next_offset: int) -> Position:
         """Everything up to `next_offset` is recorded as an accepted loss."""
         loss = AcceptedLoss(self.next_offset, next_offset)
@@ -210,11 +230,40 @@ class Ledger:
 
         `columns` are those that the hashes of the commit's rows cover.
         """
+        columns = tuple(columns)
         return Ledger(
             sequence=self.sequence + 1,
-            positions={**self.positions, **changed},
+            positions=self._with_uncovered({**self.positions, **changed}, columns),
             columns=tuple(sorted({*self.columns, *columns})),
         )
+
+    def _with_uncovered(
+        self, positions: dict[SourcePartition, Position], columns: Collection[str]
+    ) -> dict[SourcePartition, Position]:
+        """The positions with the columns that the pipeline has just got or dropped.
+
+        Other programs may fill a column where the pipeline does not write it: with a default, or
+        afterwards.
+        """
+        if not columns or not self.columns:
+            return positions
+        known, now = ({name.lower() for name in names} for names in (self.columns, columns))
+        for source, before in self.positions.items():
+            after = positions[source]
+            for column in columns:
+                hashed_from = before.hashed_from
+                if column.lower() in known or hashed_from in (None, before.next_offset):
+                    continue
+                after = after.without_column(column, hashed_from or 0, before.next_offset)
+            positions[source] = after
+        for source, after in positions.items():
+            earlier = self.positions.get(source)
+            first = earlier.next_offset if earlier else after.start_offset
+            for column in self.columns:
+                if column.lower() not in now and first < after.next_offset:
+                    after = after.without_column(column, first, after.next_offset)
+            positions[source] = after
+        return positions
 
     def to_json(self) -> str:
         return json.dumps(
@@ -337,6 +386,8 @@ def _position_to_json(source: SourcePartition, position: Position) -> dict[str, 
         document["hashed_from"] = position.hashed_from
     if (summed := position.content_sum) is not None:
         document["content_sum"] = [summed.first, summed.end, summed.hash]
+    if position.uncovered:
+        document["uncovered"] = [[u.column, u.first, u.end] for u in position.uncovered]
     if position.accepted_losses:
         document["accepted_losses"] = [[loss.first, loss.end] for loss in position.accepted_losses]
     if position.unplaced_losses:
@@ -361,4 +412,5 @@ def _position_from_json(entry: Mapping[str, Any]) -> tuple[SourcePartition, Posi
         leader_epoch=entry.get("leader_epoch"),
         hashed_from=entry.get("hashed_from"),
         content_sum=ContentSum(*entry["content_sum"]) if "content_sum" in entry else None,
+        uncovered=tuple(Uncovered(*one) for one in entry.get("uncovered", ())),
     )

@@ -24,7 +24,7 @@ from lossless.engines.choose import connect
 from lossless.errors import BadInput
 from lossless.pipeline.authorization import require_read
 from lossless.pipeline.batch import Batcher
-from lossless.pipeline.before_spark import check_master, check_sink
+from lossless.pipeline.before_spark import check_folders, check_master, check_sink
 from lossless.pipeline.contents import with_hash_column
 from lossless.pipeline.decode import Decoder, decoder
 from lossless.pipeline.decode.patterns import check_patterns
@@ -132,6 +132,7 @@ class Pipeline:
         decode = check_pipeline(pipeline, self._contract.folder)
         if self._given_spark is None:
             check_master(self._master)
+            check_folders(self._contract, [pipeline])
         check_sink(pipeline, decoded_rows(decode) if pipeline.transform is None else None)
         client_settings = connect(self._kafka, self._contract).client_settings
         source = SourceLog({**client_settings, **pipeline.config})

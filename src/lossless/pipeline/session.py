@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import locale
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lossless.engines.private import FILE_MODE, make_private, open_privately
 from lossless.errors import BadInput, Unavailable
 from lossless.jars import jars
 from lossless.jars.java import java
@@ -76,6 +78,8 @@ def build_session(
         ) from error
 
     java()  # PySpark would only say that its gateway exited
+    if log is not None:
+        check_locale([str(log)])
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     chosen = chosen_settings([str(path) for path in jars("spark")], master, settings or {})
@@ -91,6 +95,24 @@ def build_session(
             f"Spark did not start: {str(error).strip().partition(chr(10))[0]}",
             hint=f"its log: {log}" if log else None,
         ) from error
+
+
+def check_locale(paths: Iterable[str]) -> None:
+    """Raises BadInput for a path that a JVM cannot name in the locale of this process.
+
+    Java 17 takes the encoding of file names from the locale and from nothing else; Python uses
+    UTF-8 also where the locale is C.
+    """
+    encoding = locale.getencoding()
+    for path in paths:
+        try:
+            path.encode(encoding)
+        except UnicodeEncodeError:
+            raise BadInput(
+                f"the locale of this process ({encoding}) cannot express {path!r}, and Java would "
+                "look for another name",
+                hint="set LC_ALL=C.UTF-8",
+            ) from None
 
 
 def chosen_settings(
@@ -177,10 +199,11 @@ def _stderr_to(log: Path | None) -> Iterator[None]:
     if log is None:
         yield
         return
-    log.parent.mkdir(parents=True, exist_ok=True)
+    make_private(log.parent)
     sys.stderr.flush()
     ours = os.dup(2)
-    with log.open("ab") as file:
+    with open(log, "ab", opener=open_privately) as file:
+        os.fchmod(file.fileno(), FILE_MODE)  # an earlier version let other accounts read it
         os.dup2(file.fileno(), 2)
     try:
         yield

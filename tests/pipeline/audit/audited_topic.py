@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from lossless.contract import ParquetSinkContract, PipelineContract, librdkafka_settings
 from lossless.pipeline.audit.balance import add
-from lossless.pipeline.contents import content_hashes, doubtful_rows
+from lossless.pipeline.contents import Uncoverings, content_hashes, doubtful_rows
 from lossless.pipeline.ledger import Ledger, LedgerEntry, Position, Receipt, SourcePartition
 from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE
 from lossless.pipeline.source import kafka_topic_id
@@ -196,8 +196,8 @@ class ListSink:
     def leave_out(self, files: Sequence[UnreadableFile]) -> None:
         """There are no files to leave out."""
 
-    def contents(self, covered: Sequence[str]) -> DataFrame:
-        return doubtful_rows(self.rows(), covered)
+    def contents(self, covered: Sequence[str], uncovered: Uncoverings) -> DataFrame:
+        return doubtful_rows(self.rows(), covered, uncovered)
 
     def content_hashes(self) -> DataFrame:
         return content_hashes(self.rows())

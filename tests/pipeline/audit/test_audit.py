@@ -327,6 +327,19 @@ def test_rows_of_another_pipeline_in_the_same_table_are_not_unexpected(
     assert (report.verdict, report.total.unexpected) == (Verdict.BALANCED, 0)
 
 
+def test_a_pipeline_whose_ledger_has_another_name_is_referred_to_rename(
+    audited: Auditor, client_settings: Mapping[str, str], spark: SparkSession
+) -> None:
+    topic = AuditedTopic(client_settings, partitions=1)
+    before, sink = ListSink(spark), ListSink(spark)
+    before.commit(topic.send(0, 5))
+    sink.rows_ = before.rows_
+    sink.other_ledgers = lambda: {"old": before.ledger_}  # type: ignore[method-assign]
+    with pytest.raises(BadInput, match="old reads the same topics into it") as refused:
+        audited(topic, sink)
+    assert refused.value.hint == "if the pipeline was renamed: lossless rename old orders"
+
+
 def test_a_log_that_holds_other_records_than_those_that_were_read_does_not_balance(
     audited: Auditor, client_settings: Mapping[str, str], spark: SparkSession
 ) -> None:

@@ -31,7 +31,8 @@ from lossless.contract import (
 from lossless.pipeline.audit import AuditReport, FindingKind, Verdict
 from lossless.pipeline.audit.contents import NOT_COMPARED
 from lossless.pipeline.audit.wording import conclusion
-from lossless.pipeline.ledger import Position
+from lossless.pipeline.contents import content_hash, uncoverings
+from lossless.pipeline.ledger import Ledger, Position, Uncovered
 from lossless.pipeline.outcomes import (
     CONTENT_HASH,
     DEAD_LETTER,
@@ -328,9 +329,65 @@ def test_a_column_that_came_later_leaves_older_hashes_as_they_are(
     copy: Copy = request.getfixturevalue(kind)
     more = [replace(copy.written.records[-1], offset=COUNT)]
     store(copy.spark, copy.sink, more, f"{COLUMNS}, extra STRING")
-    covered = copy.sink.ledger().columns
-    assert "extra" in covered
-    assert copy.sink.contents(covered).collect() == []
+    ledger = copy.sink.ledger()
+    assert "extra" in ledger.columns
+    assert copy.sink.contents(ledger.columns, uncoverings(ledger.positions)).collect() == []
+
+
+@pytest.mark.parametrize("kind", ["delta", "postgres"])
+def test_what_others_fill_in_a_column_that_the_pipeline_does_not_write_is_no_alteration(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    """The column is theirs at first, then the pipeline's too, and theirs again."""
+    copy: Copy = request.getfixturevalue(kind)
+    kind_of_text = "STRING" if kind == "delta" else "text"
+    copy.run(f"ALTER TABLE orders ADD COLUMN extra {kind_of_text}")
+    if kind == "postgres":  # a Delta table with defaults is refused
+        copy.run("ALTER TABLE orders ALTER COLUMN extra SET DEFAULT 'n/a'")
+    copy.run("UPDATE orders SET extra = 'n/a'")
+    last = copy.written.records[-1]
+    store(copy.spark, copy.sink, [replace(last, offset=COUNT)], f"{COLUMNS}, extra STRING")
+    for offset in (COUNT + 1, COUNT + 2):
+        store(copy.spark, copy.sink, [replace(last, offset=offset)])
+    copy.run(f"UPDATE orders SET extra = 'n/a' WHERE number > {COUNT}")
+    ledger = copy.sink.ledger()
+    (position,) = ledger.positions.values()
+    assert position.uncovered == (
+        Uncovered("extra", 0, COUNT),
+        Uncovered("extra", COUNT + 1, COUNT + 3),
+    )
+    assert Ledger.from_json(ledger.to_json()) == ledger
+    assert copy.sink.contents(ledger.columns, uncoverings(ledger.positions)).collect() == []
+    copy.run(f"UPDATE orders SET extra = 'forged' WHERE number = {COUNT}")
+    altered = copy.sink.contents(ledger.columns, uncoverings(ledger.positions)).collect()
+    assert [row["offset"] for row in altered] == [COUNT]
+
+
+def test_a_wider_number_within_a_nested_value_is_no_alteration(spark: SparkSession) -> None:
+    narrow = (
+        "s STRUCT<d: DECIMAL(10,2), f: FLOAT, n: INT>, a ARRAY<STRUCT<d: DECIMAL(10,2)>>, "
+        "m MAP<STRING, DECIMAL(10,2)>"
+    )
+    wide = narrow.replace("DECIMAL(10,2)", "DECIMAL(22,8)").replace("FLOAT", "DOUBLE")
+    cents = Decimal("1.25")
+    for amount in (Decimal("12.30"), None):
+        row = ((amount, 0.5, 7), [(cents,), None], {"k": None, "l": cents})
+        other = ((amount, 0.5, 7), [(cents + 1,), None], {"k": None, "l": cents})
+        hashes = [
+            hash_of(spark, values, schema)
+            for values, schema in ((row, narrow), (row, wide), (other, wide))
+        ]
+        assert hashes[0] == hashes[1] != hashes[2]
+
+
+def hash_of(spark: SparkSession, row: tuple[Any, ...], columns: str) -> int:
+    schema = T.StructType(
+        [*T.StructType.fromDDL(columns).fields, T.StructField(PROVENANCE, PROVENANCE_TYPE)]
+    )
+    noon = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
+    frame = spark.createDataFrame([(*row, ("id", 0, 0, noon))], schema)
+    (found,) = frame.selectExpr(content_hash(schema.fields[:-1])).collect()
+    return int(found[0])
 
 
 @pytest.mark.parametrize("kind", ["delta", "postgres"])

@@ -279,10 +279,20 @@ def test_drivers_that_prepare_at_once_do_not_disturb_each_other(
 def test_a_table_dropped_under_its_ledger_breaks_the_promise(
     spark: SparkSession, sink: PostgresSink, dsn: str
 ) -> None:
-    write(sink, outcomes(spark, [(1, "a")]), 1)
+    write(sink, outcomes(spark, [(1, "a")], dead=[1]), 2)
     query(dsn, "DROP TABLE orders")
-    with pytest.raises(PromiseBroken, match=r"the table public\.orders they went to is gone"):
+    with pytest.raises(
+        PromiseBroken, match=r"the table public\.orders they went to is gone"
+    ) as gone:
         sink.ledger()
+    # The way back that it names works.
+    advice = gone.value.hint or ""
+    query(dsn, advice[advice.index("BEGIN;") :])
+    assert sink.ledger() == Ledger()
+    sink.prepare(orders_schema(), add_columns=False)
+    write(sink, outcomes(spark, [(1, "a")], dead=[1]), 2)
+    assert stored(dsn) == [(1, "a")]
+    assert sink.dead_letters().count() == 1
 
 
 def test_a_pipeline_cannot_take_its_ledger_to_another_table(

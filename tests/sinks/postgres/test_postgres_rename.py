@@ -34,6 +34,9 @@ def test_a_renamed_pipeline_continues_where_the_old_one_stopped(
     assert renamed.take_over("orders") == before
     with pytest.raises(Fenced):
         sink.commit(before, after(before, 3, staged), staged)
+    with pytest.raises(BadInput, match="orders has no ledger") as known:
+        renamed.take_over("orders")
+    assert known.value.hint == "pipelines that have one there: shop-orders"
     assert len(renamed.history()) == 1
     assert (renamed.dead_letters().count(), sink.dead_letters().count()) == (1, 0)
     write(renamed, outcomes(spark, [(2, "b")], start=2), 3)

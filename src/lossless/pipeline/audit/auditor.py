@@ -75,6 +75,8 @@ from lossless.pipeline.audit.summary import (
     summarise,
     verdict_of,
 )
+from lossless.pipeline.contents import Uncoverings, uncoverings
+from lossless.pipeline.continuation import refuse_other_name
 from lossless.pipeline.direct_source import is_timestamp_overflow
 from lossless.pipeline.ledger import (
     Ledger,
@@ -110,7 +112,7 @@ class Audited(Protocol):
 
     def rows(self) -> DataFrame: ...
 
-    def contents(self, covered: Sequence[str]) -> DataFrame: ...
+    def contents(self, covered: Sequence[str], uncovered: Uncoverings) -> DataFrame: ...
 
     def content_hashes(self) -> DataFrame:
         """PROVENANCE, field by field, and CONTENT_HASH of every row that has one."""
@@ -228,6 +230,9 @@ class _Audit:
         for source in present:
             if source in positions and source.topic in self.log.selected:
                 positions[source] = replace(positions[source], closed=False)
+        if ledger is not None and not ledger.sequence:
+            ledgers = self.sink.other_ledgers()
+            refuse_other_name(self.name, self.sink.describe(), ledgers, present)
         # Reports before log ends: what was acknowledged by then must be in the log.
         reports: list[AcknowledgedCount] | None = None
         skipped_reports: list[str] = []
@@ -322,7 +327,11 @@ class _Audit:
         elif ledger is not None:
             self.say("comparing the contents of rows")
             compared = compare_contents(
-                self.sink.contents(after.columns if after else ()), positions
+                self.sink.contents(
+                    after.columns if after else (),
+                    uncoverings(after.positions if after else {}),
+                ),
+                positions,
             )
             sums = compare_sums(self.sink.content_hashes(), positions)
             notes += [*compared.notes, *sums.notes]

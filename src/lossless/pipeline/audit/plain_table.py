@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
-from lossless.pipeline.contents import content_hashes, doubtful_rows
+from lossless.pipeline.contents import Uncoverings, content_hashes, doubtful_rows
 from lossless.pipeline.ledger import Ledger
 from lossless.pipeline.outcomes import PROVENANCE, PROVENANCE_TYPE
 
@@ -46,8 +46,8 @@ class PlainTable:
     def leave_out(self, files: Sequence[UnreadableFile]) -> None:
         """There are no files to leave out."""
 
-    def contents(self, covered: Sequence[str]) -> DataFrame:
-        return doubtful_rows(self._rows, covered)
+    def contents(self, covered: Sequence[str], uncovered: Uncoverings) -> DataFrame:
+        return doubtful_rows(self._rows, covered, uncovered)
 
     def content_hashes(self) -> DataFrame:
         return content_hashes(self._rows)

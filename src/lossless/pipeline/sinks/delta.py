@@ -34,6 +34,7 @@ from pyspark.errors import PySparkException
 
 from lossless.errors import BadInput, Fenced, PromiseBroken
 from lossless.pipeline.contents import (
+    Uncoverings,
     content_hashes,
     doubtful_rows,
     hashed,
@@ -164,10 +165,13 @@ class DeltaSink:
                 if delta_ledger.renamed_to(old, versions) == self._pipeline:
                     break  # what follows was interrupted
                 others = delta_ledger.other_ledgers(self._pipeline, versions)
-                if old not in others:
-                    raise no_ledger(old, self.describe(), others)
                 own = delta_ledger.ledger_from(self._pipeline, versions)
-                if own.sequence and not delta_ledger.renamed_to(self._pipeline, versions):
+                if delta_ledger.renamed_to(self._pipeline, versions):
+                    own = Ledger()
+                if old not in others:
+                    mine = [self._pipeline] if own.sequence else []
+                    raise no_ledger(old, self.describe(), [*others, *mine])
+                if own.sequence:
                     raise own_ledger(self._pipeline, self.describe(), own)
                 moved, entry = delta_ledger.take_over_versions(old, self._pipeline, versions)
                 moved[delta_ledger.after_version_id(self._pipeline)] = transaction.read_version
@@ -321,8 +325,8 @@ class DeltaSink:
     def leave_out(self, files: Sequence[UnreadableFile]) -> None:
         self._left_out = frozenset(file.path for file in files)
 
-    def contents(self, covered: Sequence[str]) -> DataFrame:
-        return doubtful_rows(self.rows(), covered)
+    def contents(self, covered: Sequence[str], uncovered: Uncoverings) -> DataFrame:
+        return doubtful_rows(self.rows(), covered, uncovered)
 
     def content_hashes(self) -> DataFrame:
         return content_hashes(self.rows())

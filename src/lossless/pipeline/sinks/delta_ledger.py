@@ -32,12 +32,14 @@ from lossless.pipeline.ledger import (
     LedgerEntry,
     Position,
     SourcePartition,
+    Uncovered,
     check_format,
 )
 from lossless.tally import HASH_MODULUS, Tally
 
 ROOT = "lossless/"
 LOST_FROM = "lost_from_"
+UNCOVERED = "uncovered:"  # the column and the first offset; the version is the end
 NOT_KNOWN = -1
 COLUMN = "column/"
 RENAMED_TO = "renamed_to/"
@@ -210,6 +212,10 @@ def _fields(position: Position) -> dict[str, int]:
         "leader_epoch": NOT_KNOWN if position.leader_epoch is None else position.leader_epoch,
         "hashed_from": NOT_KNOWN if position.hashed_from is None else position.hashed_from,
         **{f"{LOST_FROM}{loss.first}": loss.end for loss in position.accepted_losses},
+        **{
+            f"{UNCOVERED}{quote(one.column, safe='')}:{one.first}": one.end
+            for one in position.uncovered
+        },
     }
     if position.row_hash is not None:
         fields["row_hash"] = _signed(position.row_hash)
@@ -254,7 +260,19 @@ def _position(fields: Mapping[str, int]) -> Position:
         )
         if "content_sum" in fields
         else None,
+        uncovered=tuple(
+            sorted(
+                _uncovered(name.removeprefix(UNCOVERED), end)
+                for name, end in fields.items()
+                if name.startswith(UNCOVERED)
+            )
+        ),
     )
+
+
+def _uncovered(name: str, end: int) -> Uncovered:
+    column, _, first = name.rpartition(":")
+    return Uncovered(unquote(column), int(first), end)
 
 
 def _signed(digest: int) -> int:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from lossless.pipeline.contents import Uncoverings
     from lossless.pipeline.sinks.unreadable_files import UnreadableFile
 
 
@@ -168,10 +169,11 @@ class Sink(Protocol):
     def leave_out(self, files: Sequence[UnreadableFile]) -> None:
         """`rows`, `contents` and `dead_letters` read the table without these files from now on."""
 
-    def contents(self, covered: Sequence[str]) -> DataFrame:
+    def contents(self, covered: Sequence[str], uncovered: Uncoverings) -> DataFrame:
         """The rows whose contents are not shown to be as written; see contents.py.
 
-        `covered` are the columns that the hashes cover, by the ledger.
+        `covered` are the columns that the hashes cover, by the ledger, and `uncovered` the rows
+        whose hashes do not cover one of them.
         """
 
     def content_hashes(self) -> DataFrame:

@@ -43,6 +43,7 @@ from pyspark.sql import types as T
 
 from lossless.errors import BadInput, Fenced
 from lossless.pipeline.contents import (
+    Uncoverings,
     content_hashes,
     doubtful_rows,
     hashed,
@@ -242,8 +243,8 @@ class ParquetSink:
     def leave_out(self, files: Sequence[UnreadableFile]) -> None:
         self._left_out = frozenset(file.path for file in files)
 
-    def contents(self, covered: Sequence[str]) -> DataFrame:
-        return doubtful_rows(self.rows(), covered)
+    def contents(self, covered: Sequence[str], uncovered: Uncoverings) -> DataFrame:
+        return doubtful_rows(self.rows(), covered, uncovered)
 
     def content_hashes(self) -> DataFrame:
         return content_hashes(self.rows())

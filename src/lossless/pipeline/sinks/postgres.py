@@ -28,7 +28,7 @@ from weakref import WeakSet, finalize
 from pyspark.sql import functions as F
 
 from lossless.errors import BadInput, Fenced, LosslessError, PromiseBroken, Unavailable
-from lossless.pipeline.contents import hashed_columns
+from lossless.pipeline.contents import Uncoverings, hashed_columns
 from lossless.pipeline.ledger import Ledger, LedgerEntry, Receipt
 from lossless.pipeline.outcomes import (
     CONTENT_HASH,
@@ -90,6 +90,7 @@ from lossless.pipeline.sinks.postgres_tables import (
     columns,
     create_tables,
     drop_staging,
+    forget,
     is_there,
     lock_tables,
     rename_pipeline,
@@ -153,8 +154,8 @@ class PostgresSink:
                 raise PromiseBroken(
                     f"the ledger of {self._pipeline} has {stored.sequence} commits, but the table "
                     f"{table} they went to is gone",
-                    hint="restore the table, or, to read the topics again from the start: DELETE "
-                    f"FROM {LEDGER} WHERE pipeline = '{self._pipeline}'",
+                    hint="restore the table, or, to read the topics again from the start, forget "
+                    f"what the pipeline did: {forget(connection, table, self._pipeline)}",
                 )
             return stored
 
@@ -185,7 +186,8 @@ class PostgresSink:
     def take_over(self, old: str) -> Ledger:
         others = self.other_ledgers()
         if old not in others:
-            raise no_ledger(old, self.describe(), others)
+            mine = [self._pipeline] if self.ledger().sequence else []
+            raise no_ledger(old, self.describe(), [*others, *mine])
         with self._connected("renaming a pipeline") as (connection, table):
             own = self._read_ledger(connection, table, lock=True)
             if own.sequence:
@@ -487,14 +489,17 @@ class PostgresSink:
     def leave_out(self, files: Sequence[UnreadableFile]) -> None:
         """There are no files to leave out."""
 
-    def contents(self, covered: Sequence[str]) -> DataFrame:
+    def contents(self, covered: Sequence[str], uncovered: Uncoverings) -> DataFrame:
         """The server hashes every row again; only those that differ leave it. Readable until
         `contents` is called again, or `close`."""
         with self._connected("reading the contents of rows") as (connection, table):
             present = columns(connection, table)
             types = {column.name: column.type for column in present if column.name in covered}
             statements = content_statements(
-                connection, table.identifier, types if can_hash(connection, present) else None
+                connection,
+                table.identifier,
+                types if can_hash(connection, present) else None,
+                uncovered,
             )
             snapshot = self._snapshot("contents")
         return scan_contents(self._spark, self._dsn, snapshot, statements)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from lossless.pipeline.contents import IS_ALTERED
+from lossless.pipeline.contents import IS_ALTERED, Uncoverings
+from lossless.pipeline.ledger import SourcePartition, Uncovered
 from lossless.pipeline.outcomes import CONTENT_HASH
 from lossless.pipeline.sinks.postgres_connection import connect, failing_as_task, psycopg, sql
 from lossless.pipeline.sinks.postgres_contents import content_hash
@@ -110,15 +111,36 @@ def provenance_statements(connection: Connection[Any], table: sql.Identifier) ->
 
 
 def content_statements(
-    connection: Connection[Any], table: sql.Identifier, covered: Mapping[str, str] | None
+    connection: Connection[Any],
+    table: sql.Identifier,
+    covered: Mapping[str, str] | None,
+    uncovered: Uncoverings,
 ) -> list[str]:
     """`covered` gives the types of the columns that hashes cover; None: there are no hashes."""
     parts: dict[str, sql.Composable] = {"is_altered": sql.SQL("false"), "doubtful": sql.SQL("true")}
     if covered is not None:
         column = sql.Identifier(CONTENT_HASH)
-        differs = sql.SQL("{} IS DISTINCT FROM {}").format(column, content_hash(covered, {}))
+        values = {
+            name: _absent_in(ranges, name)
+            for name in covered
+            if (ranges := uncovered.get(name.lower()))
+        }
+        differs = sql.SQL("{} IS DISTINCT FROM {}").format(column, content_hash(covered, values))
         parts = {"is_altered": sql.SQL("{} IS NOT NULL").format(column), "doubtful": differs}
     return _ranges(connection, table, _CONTENTS, PROVENANCE_PAGES, **parts)
+
+
+def _absent_in(ranges: Iterable[tuple[SourcePartition, Uncovered]], column: str) -> sql.Composed:
+    """The column, null in the rows whose hashes do not cover it."""
+    topic_id, partition, offset, _ = map(sql.Identifier, PROVENANCE_COLUMNS)
+    inside = sql.SQL(" OR ").join(
+        sql.SQL("({} = {} AND {} = {} AND {} >= {} AND {} < {})").format(
+            *(topic_id, sql.Literal(source.topic_id), partition, sql.Literal(source.partition)),
+            *(offset, sql.Literal(one.first), offset, sql.Literal(one.end)),
+        )
+        for source, one in ranges
+    )
+    return sql.SQL("(CASE WHEN {} THEN NULL ELSE {} END)").format(inside, sql.Identifier(column))
 
 
 def content_hash_statements(connection: Connection[Any], table: sql.Identifier) -> list[str]:

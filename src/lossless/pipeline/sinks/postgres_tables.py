@@ -110,6 +110,17 @@ def _create(connection: Connection[Any], table: sql.Identifier, needed: Mapping[
     )
 
 
+def forget(connection: Connection[Any], table: TableName, pipeline: str) -> str:
+    """The SQL that removes everything that is recorded about a pipeline."""
+    recorded = (table.beside(LEDGER), table.beside(HISTORY), table.dead_letters)
+    statements = [
+        sql.SQL("DELETE FROM {} WHERE pipeline = {};").format(one, pipeline).as_string(connection)
+        for one in recorded
+        if is_there(connection, one)
+    ]
+    return " ".join(["BEGIN;", *statements, "COMMIT"])
+
+
 def rename_pipeline(connection: Connection[Any], table: TableName, old: str, new: str) -> None:
     """Ledger, history and dead letters get another name. A driver under the old one is fenced: it
     will not find the ledger that it counts on."""
