@@ -65,6 +65,7 @@ def test_a_machine_that_has_everything_is_ok_line_by_line() -> None:
         "jdbc jars",
         "postgresql",
         "contract",
+        "locale",
         "disk",
         "memory",
         "cores",
