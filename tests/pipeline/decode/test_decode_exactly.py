@@ -16,7 +16,7 @@ import numpy
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kafka_records import decoded, schema_file, verdict, verdicts
+from kafka_records import decoded, records, schema_file, verdict, verdicts
 from pyspark.sql import types as T
 from values_document import PAGE, render
 
@@ -620,3 +620,12 @@ def test_a_local_time_that_is_no_moment_or_two_is_a_dead_letter(
         assert verdict(outcome) == f"SchemaViolation: at: {text} {NO_MOMENT}"
     else:
         assert outcome["at"].astimezone(UTC).isoformat() == moment
+
+
+def test_times_are_converted_in_the_select_that_judges_them(spark: SparkSession) -> None:
+    """Spark evaluates an expression once for each select, and a conversion costs every record."""
+    made = decoder("json", "at TIMESTAMP, local TIMESTAMP_NTZ, day DATE", group="g")
+    plan = made.decode(records(spark, []))._jdf.queryExecution().optimizedPlan()
+    last = str(plan.toString()).splitlines()[0]
+    assert last.startswith("Project")
+    assert "_lossless_parsed" not in last

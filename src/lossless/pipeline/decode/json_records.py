@@ -54,7 +54,16 @@ from lossless.pipeline.decode.texts import (
     patched,
     texts,
 )
-from lossless.pipeline.decode.tree import Array, Map, Node, Object, Rule, Scalar
+from lossless.pipeline.decode.tree import (
+    TEMPORAL,
+    Array,
+    Field,
+    Map,
+    Node,
+    Object,
+    Rule,
+    Scalar,
+)
 from lossless.pipeline.outcomes import DEAD_LETTER, IS_DEAD
 
 if TYPE_CHECKING:
@@ -120,11 +129,12 @@ class JsonDecoder:
         parsed = F.from_json(F.col(DOCUMENT), self._parsed_type, options)
         commas = F.expr(commas_before(LAST_MEMBER, DOCUMENT))
         judged = F.expr(case((self._is_suspect(), self._judged)))
+        converted = [F.expr(f"{one} AS {name}") for name, one in self._converted.values()]
         # Spark does not merge the selects, because what one computes the next uses repeatedly.
         return (
             records.select(*SOURCE, F.expr(WITH_END).alias(DOCUMENT))
             .select(*SOURCE, parsed.alias(PARSED), commas.alias(COMMAS))
-            .select(*SOURCE, PARSED, judged.alias(JUDGED))
+            .select(*SOURCE, PARSED, *converted, judged.alias(JUDGED))
             .select(
                 *map(F.expr, self._columns),
                 F.expr(provenance()),
@@ -144,15 +154,31 @@ class JsonDecoder:
         )
 
     @cached_property
-    def _columns(self) -> list[Sql]:
-        return [
-            column.node.converted(
-                f"IF({JUDGED} IS NULL, {member(PARSED, column.name)},"
-                f" {member(f'{JUDGED}.row', column.name)})"
+    def _converted(self) -> dict[str, tuple[str, Sql]]:
+        """Dates and timestamps: the name of the column with the converted value, and its SQL.
+
+        The rule about them needs the same conversion, which Spark evaluates once for one select.
+        Decimals are not among them: their rule decides whether a conversion may be tried at all.
+        """
+        return {
+            column.name: (
+                f"_lossless_converted_{number}",
+                column.node.converted(member(PARSED, column.name)),
             )
-            + f" AS {quoted_name(column.name)}"
-            for column in self.tree.fields
-        ]
+            for number, column in enumerate(self.tree.fields)
+            if isinstance(column.node, Scalar) and isinstance(column.node.type, TEMPORAL)
+        }
+
+    @cached_property
+    def _columns(self) -> list[Sql]:
+        return [f"{self._column(field)} AS {quoted_name(field.name)}" for field in self.tree.fields]
+
+    def _column(self, field: Field) -> Sql:
+        parsed, judged = member(PARSED, field.name), member(f"{JUDGED}.row", field.name)
+        if field.name not in self._converted:
+            return field.node.converted(f"IF({JUDGED} IS NULL, {parsed}, {judged})")
+        name, _ = self._converted[field.name]
+        return f"IF({JUDGED} IS NULL, {name}, {field.node.converted(judged)})"
 
     def _is_suspect(self) -> Sql:
         """What every record pays for. False for a record that is good beyond doubt."""
