@@ -124,7 +124,7 @@ CASES = {
     '{"id":1}]': FOLLOWS,
     '{"id":1}]}': FOLLOWS,
     '{"id":1},{"id":2}': FOLLOWS,
-    "[" * 1200 + "]" * 1200: TOO_LONG,
+    "[" * 1200 + "]" * 1200: f"{NOT_JSON}, or it is nested more than 1,000 levels deep",
     "[]": "SchemaViolation: the value: [] is not an object",
     '[{"id":1}]': 'SchemaViolation: the value: [{"id":1}] is not an object',
     "5": "SchemaViolation: the value: 5 is not an object",

@@ -87,10 +87,13 @@ OPTIONS = {
     "allowNonNumericNumbers": "false",
 }
 
-# Limits of the parser besides: those on numbers and texts can be lifted, that on keys cannot.
+# Limits of the parser besides: those on numbers and texts can be lifted, the others cannot.
 UNLIMITED = {"maxNumLen": str(2**31 - 1), "maxStringLen": str(2**31 - 1)}
 KEY_LENGTH_MAX = 50_000
-NOT_JSON_OR_LONG_KEY = "the value is not JSON, or a key in it is longer than 50,000 characters"
+PARSER_DEPTH_MAX = 1_000
+NOT_JSON = "the value is not JSON"
+NOT_JSON_OR_DEEP = f"{NOT_JSON}, or it is nested more than 1,000 levels deep"
+NOT_JSON_OR_LONG_KEY = f"{NOT_JSON_OR_DEEP}, or a key in it is longer than 50,000 characters"
 TOO_LONG = "a number has more than 1,000 digits, or a text more than 20,000,000 characters"
 
 # Up to here a double has the digits that were sent.
@@ -237,7 +240,8 @@ class JsonDecoder:
                     MALFORMED_JSON,
                     case(
                         (f"char_length({text}) > {KEY_LENGTH_MAX}", literal(NOT_JSON_OR_LONG_KEY)),
-                        otherwise=literal("the value is not JSON"),
+                        (f"char_length({text}) > {PARSER_DEPTH_MAX}", literal(NOT_JSON_OR_DEEP)),
+                        otherwise=literal(NOT_JSON),
                     ),
                 ),
             ),
