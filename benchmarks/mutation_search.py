@@ -78,6 +78,12 @@ SEARCHES = (
         "transactions=true partitions=4 consumers=0 producers=4 records=4 chaos-ms=600 "
         "faults-max=3 faults=broker-crash,late-messages",
     ),
+    Search(
+        "copies",
+        "transactions=true isolation=read_committed groups=1 transform=true commit=transaction "
+        "producers=1 records=4 unit=1 chaos-ms=600 "
+        "faults=broker-crash,broker-pause,consumer-crash,network-partition,late-messages",
+    ),
     # What protects here is the log alone. Transactions may hang then, which is not looked for.
     Search(
         "transactions, not verified",

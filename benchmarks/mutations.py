@@ -354,6 +354,40 @@ MUTATIONS = (
         "offsets.setdefault(key.group, {}).setdefault(partition, Committed(value, at_offset))",
     ),
     Mutation(
+        "commits offsets in a transaction for a member that was replaced",
+        "core/groups/offsets.py",
+        "            return Error.INVALID_PRODUCER_EPOCH\n"
+        "        group = self._store.get(request.group_id)\n",
+        "            return Error.INVALID_PRODUCER_EPOCH\n"
+        "        group = None\n"
+        "        request = request._replace(generation_id=-1)\n",
+    ),
+    Mutation(
+        "an aborted transaction moves its group",
+        "core/groups/offset_store.py",
+        "        if not committed:\n            return\n",
+        "",
+    ),
+    Mutation(
+        "offsets of an open transaction count after a failover",
+        "core/coordinator.py",
+        "shard.apply(record, producer if batch.is_transactional else None)",
+        "shard.apply(record, None)",
+    ),
+    Mutation(
+        "answers with an offset that an open transaction may still move",
+        "core/groups/offsets.py",
+        "pending = offsets.pending_of(request.group_id) if request.require_stable else set()",
+        "pending: set[TopicPartition] = set()",
+    ),
+    Mutation(
+        "the end of a transaction leaves its offsets pending",
+        "core/coordination.py",
+        "        if request.partition.topic == OFFSETS_TOPIC:\n"
+        "            self.groups.on_marker(request)\n",
+        "",
+    ),
+    Mutation(
         "ends a transaction for a producer of an earlier epoch",
         "core/transactions/decisions.py",
         "    if known.producer_epoch != epoch or epoch == EPOCH_MAX:\n"

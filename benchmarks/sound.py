@@ -52,6 +52,11 @@ SOUND = {
         "client=java transactions=true isolation=read_committed partitions=2 groups=1 "
         "controllers=1 faults=broker-crash,producer-crash,consumer-crash,power-loss,late-messages"
     ),
+    "copies and offsets in one transaction": (
+        "client=java transactions=true isolation=read_committed groups=1 transform=true "
+        "commit=transaction producers=1 records=6 controllers=1 "
+        "faults=broker-crash,producer-crash,consumer-crash,power-loss,late-messages"
+    ),
     "reading from followers": (
         "from-follower=true brokers=4 rf=2 min-isr=1 controllers=1 "
         "faults=leader-crash,broker-stop,late-messages"

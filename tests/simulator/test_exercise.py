@@ -140,12 +140,12 @@ ONE_MEMBER = "groups=1 consumers=1 faults=client-disconnect"
         (
             f"{OF_TRANSACTIONS} abort-every=1 faults=broker-crash",
             "torn transaction",
-            "no transaction or unit had several records",
+            "no transaction or unit had several parts",
         ),
         (
             f"{OF_TRANSACTIONS} unit=1 faults=broker-crash",
             "torn transaction",
-            "no transaction or unit had several records",
+            "no transaction or unit had several parts",
         ),
         (
             "commit=before faults=broker-crash",

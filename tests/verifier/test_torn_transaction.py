@@ -8,6 +8,7 @@ from histories import (
     Q,
     begun,
     billing,
+    committed,
     ended,
     found,
     history,
@@ -20,7 +21,15 @@ from histories import (
 )
 
 from lossless.verifier.anomaly import Kind
-from lossless.verifier.history import Failed, FinalLog, Reset
+from lossless.verifier.history import (
+    Acknowledged,
+    Committed,
+    Consumed,
+    Failed,
+    FinalLog,
+    Reset,
+    Sent,
+)
 
 TORN = Kind.TORN_TRANSACTION
 TWO = (stored("a", 0, P, within="t"), stored("b", 0, Q, within="t"))
@@ -149,3 +158,121 @@ def test_of_one_whose_end_nobody_was_told_of_what_failed_is_missing_too() -> Non
     assert found(history(*begun_only, read("a", 0), logs=ONE), TORN) == [("b", None)]
     assert found(history(*begun_only, logs=ONE), TORN) == []
     assert found(history(*begun_only, ended("t", True), read("a", 0), logs=ONE), TORN) == []
+
+
+# Transactions that move a group
+
+
+def moved(offset: int) -> Committed:
+    return committed(offset, group="copying")
+
+
+def consumed(value: str, offset: int, within: str) -> Consumed:
+    return Consumed(20, "c1", "copying", P, offset, value, within)
+
+
+def copied(value: str, offset: int, within: str, copy: str) -> tuple[Sent, Acknowledged, Consumed]:
+    return (*stored(copy, offset, Q, within=within), consumed(value, offset, within))
+
+
+INPUT = log("a", "b")
+FIRST = copied("a", 0, "t", "a1")
+COPY = log("a1", None, partition=Q)
+
+
+def test_a_copy_and_its_offset_are_there() -> None:
+    run = history(FIRST, ended("t", True), moved(1), logs=(INPUT, COPY))
+    assert found(run, TORN) == []
+    assert told(run, TORN)
+
+
+def test_a_copy_is_there_and_its_offset_is_not() -> None:
+    anomaly = only(history(FIRST, ended("t", True), logs=(INPUT, COPY)), TORN)
+    assert (anomaly.partition, anomaly.value, anomaly.offset) == (P, "a", 0)
+    assert anomaly.what == (
+        "t is committed, in which copying consumed 'a' at offset 0 of orders-0, "
+        "and the offset of copying is not past it"
+    )
+
+
+def test_an_offset_is_there_and_its_copy_is_not() -> None:
+    run = history(FIRST, ended("t", False), moved(1), logs=(INPUT, COPY))
+    assert only(run, TORN).what == (
+        "the offset of copying is past 'a' at offset 0 of orders-0, "
+        "and no transaction that consumed it is committed"
+    )
+
+
+def test_the_copy_of_a_committed_transaction_is_gone_and_the_offset_stays() -> None:
+    run = history(FIRST, ended("t", True), moved(1), logs=(INPUT, log(None, partition=Q)))
+    assert found(run, TORN) == [("a", 0)]
+
+
+def test_two_committed_transactions_copy_one_record() -> None:
+    run = history(
+        FIRST,
+        ended("t", True),
+        copied("a", 1, "u", "a2")[:2],
+        consumed("a", 0, "u"),
+        ended("u", True),
+        moved(1),
+        logs=(INPUT, log("a1", "a2", partition=Q)),
+    )
+    assert only(run, TORN).what == (
+        "copying consumed 'a' at offset 0 of orders-0 in t and in u, and both are committed"
+    )
+
+
+def test_what_was_aborted_is_copied_again() -> None:
+    run = history(
+        FIRST,
+        ended("t", False),
+        copied("a", 2, "u", "a2")[:2],
+        consumed("a", 0, "u"),
+        ended("u", True),
+        moved(1),
+        logs=(INPUT, log("a1", None, "a2", None, partition=Q)),
+    )
+    assert found(run, TORN) == []
+
+
+def test_a_transaction_of_whose_end_nobody_was_told_is_there_once_it_is_read() -> None:
+    reader = read("a1", 0, Q)
+    assert found(history(FIRST, reader, moved(1), logs=(INPUT, COPY)), TORN) == []
+    assert found(history(FIRST, reader, logs=(INPUT, COPY)), TORN) == [("a", 0)]
+
+
+def test_of_a_transaction_that_nobody_has_read_it_is_not_known_how_it_ended() -> None:
+    run = history(FIRST, moved(1), logs=(INPUT, COPY))
+    assert found(run, TORN) == []
+    assert not told(run, TORN)
+
+
+def test_a_transaction_that_readers_pass_over_is_not_there() -> None:
+    run = history(
+        FIRST,
+        stored("x", 2, Q),
+        begun(0, Q),
+        read("x", 2, Q),
+        moved(1),
+        logs=(INPUT, log("a1", None, "x", partition=Q)),
+    )
+    assert found(run, TORN) == [("a", 0)]
+
+
+def test_before_a_run_has_settled_the_offset_may_still_come() -> None:
+    run = history(FIRST, ended("t", True), logs=(INPUT, COPY), settled=False)
+    assert found(run, TORN) == []
+    assert not told(run, TORN)
+
+
+def test_other_transactions_have_nothing_to_do_with_a_group() -> None:
+    run = history(
+        FIRST,
+        ended("t", True),
+        moved(1),
+        stored("x", 2, Q, within="v"),
+        ended("v", True),
+        logs=(INPUT, log("a1", None, "x", partition=Q)),
+    )
+    assert found(run, TORN) == []

@@ -11,7 +11,7 @@ from lossless.core.controller_node import ControllerNode
 from lossless.core.machine import Effects, Machine, Send, Token
 from lossless.core.messages import AdminAnswer, CreateTopic, Error
 from lossless.simulator.settings import BACKOFF_MS, COMPACTED, COORDINATOR_PARTITIONS, Settings
-from lossless.simulator.world import FIRST_CONTROLLER, TOPIC, Process, World
+from lossless.simulator.world import FIRST_CONTROLLER, OUTPUT_TOPIC, TOPIC, Process, World
 
 
 def build(settings: Settings, seed: int) -> World:
@@ -55,13 +55,16 @@ def build(settings: Settings, seed: int) -> World:
 
 
 def topics(settings: Settings) -> list[CreateTopic]:
-    """That of the clients, and those of the coordinators, which never elect uncleanly."""
+    """Those of the clients, and those of the coordinators, which never elect uncleanly."""
     min_isr = ("min.insync.replicas", str(settings.min_isr))
     unclean = ("unclean.leader.election.enable", "true" if settings.unclean else "false")
     compacted = (COMPACTED,) if settings.compaction else ()
     replicas = settings.replication_factor
     return [
-        CreateTopic(TOPIC, settings.partitions, replicas, (min_isr, unclean)),
+        *(
+            CreateTopic(topic, settings.partitions, replicas, (min_isr, unclean))
+            for topic in ((TOPIC, OUTPUT_TOPIC) if settings.transforms else (TOPIC,))
+        ),
         *(
             CreateTopic(topic, COORDINATOR_PARTITIONS, replicas, (min_isr, *compacted))
             for topic in settings.internal_topics

@@ -22,7 +22,7 @@ from lossless.core.messages import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicParti
 from lossless.core.replica import Replica, Role
 from lossless.core.transactions import records as transactions
 from lossless.core.transactions.state import Transaction
-from lossless.log.batch import Record
+from lossless.log.batch import MarkerKind, Record
 from lossless.simulator.clients.member import decoded_assignment
 
 
@@ -44,10 +44,16 @@ class Commit(NamedTuple):
     group: str
     partition: TopicPartition
     offset: int | None  # None: it was forgotten
+    is_pending: bool = False  # until its transaction ends
 
     def told(self) -> str:
         if self.offset is None:
             return f"group {self.group} no longer has an offset of {self.partition}"
+        if self.is_pending:
+            return (
+                f"group {self.group} is at {self.offset} of {self.partition} if the transaction "
+                "is committed"
+            )
         return f"group {self.group} is at {self.offset} of {self.partition}"
 
 
@@ -88,8 +94,33 @@ def written(replica: Replica, offset: int) -> Iterator[Written]:
         for record in batch.records():
             if record.offset >= offset:
                 found = _group(record) if is_group else _transaction(record)
+                if isinstance(found, Commit) and batch.is_transactional:
+                    found = found._replace(is_pending=True)
                 if found is not None:
                     yield found
+
+
+def committed(replica: Replica) -> dict[tuple[str, TopicPartition], int | None]:
+    """The offset of each group, as a coordinator that reads the log has to find it."""
+    offsets: dict[tuple[str, TopicPartition], tuple[int, int | None]] = {}
+    pending: dict[int, dict[tuple[str, TopicPartition], tuple[int, int | None]]] = {}
+    for batch in replica.log.batches(replica.log.log_start_offset):
+        marker = batch.marker() if batch.is_control else None
+        if marker is not None:
+            ended = pending.pop(batch.producer_id, {})
+            for key, (at, offset) in ended.items() if marker.kind is MarkerKind.COMMIT else ():
+                if offsets.get(key, (-1, None))[0] < at:  # the last in the log counts
+                    offsets[key] = (at, offset)
+        if batch.is_control:
+            continue
+        where = pending.setdefault(batch.producer_id, {}) if batch.is_transactional else offsets
+        for record in batch.records():
+            found = _group(record)
+            if isinstance(found, Commit):
+                where[found.group, found.partition] = (record.offset, found.offset)
+                for others in pending.values() if found.offset is None else ():
+                    others.pop((found.group, found.partition), None)
+    return {key: offset for key, (_, offset) in offsets.items()}
 
 
 def _group(record: Record) -> Written | None:

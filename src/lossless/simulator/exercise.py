@@ -56,7 +56,8 @@ class Exercised:
     processed: int = 0
     kept: int = 0  # acknowledged records, without those of transactions that were not committed
     in_order: int = 0  # records sent or read right after another one, so that an order exists
-    units: int = 0  # of several records, and not aborted: only these can be torn
+    # Of several records, or of records and offsets, and not aborted: only these can be torn.
+    units: int = 0
     takeovers: int = 0  # consumers that resumed a partition after it had been read before
     repeated: int = 0  # processed more than once: what at-least-once delivery costs
     faults: Counter[str] = field(default_factory=Counter)  # that took effect, by kind
@@ -154,7 +155,7 @@ _KEPT: _Need = (lambda done: done.kept, "no acknowledged record was committed")
 _READ: _Need = (lambda done: done.read, "no record was read")
 _PROCESSED: _Need = (lambda done: done.processed, "no record was processed")
 _IN_ORDER: _Need = (lambda done: done.in_order, "no producer or consumer had two records in a row")
-_UNITS: _Need = (lambda done: done.units, "no transaction or unit had several records")
+_UNITS: _Need = (lambda done: done.units, "no transaction or unit had several parts")
 _COMMITTED: _Need = (lambda done: done.commits, "no offset was committed")
 _TAKEN_OVER: _Need = (lambda done: done.takeovers, "no consumer took over what another had read")
 _ABORTED: _Need = (lambda done: done.transactions_aborted, "no transaction was aborted")
@@ -238,7 +239,8 @@ def without_opportunity(
         needs = _NEEDS.get(kind, ())
         if kind == Kind.TORN_TRANSACTION:
             together: _Need = (lambda _: settings.producer.unit, "no records belong together")
-            needs = (together, _STORED, _UNITS, _DISTURBED, _UNITS_DISTURBED)
+            reached = _DISTURBED if settings.transforms else _UNITS_DISTURBED
+            needs = (together, _STORED, _UNITS, _DISTURBED, reached)
         if kind == Kind.LOST and settings.producer.acks == 0:  # lost on the way, too
             needs = (_ACKNOWLEDGED, _KEPT, _DISTURBED, _REQUESTS_DISTURBED)
         for is_met, what in needs:

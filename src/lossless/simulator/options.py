@@ -174,13 +174,14 @@ OPTIONS: dict[str, Option] = {
     "verification": _flag("verification"),
     "consumers": _number("consumers", 0, 9),
     "groups": _number("groups", 0, 9),
+    "transform": _flag("transforms"),
     "each-sees-all": _flag("each_sees_all"),
     "isolation": _consumer(
         "isolation",
         {"read_committed": "read_committed", "read_uncommitted": "read_uncommitted"},
     ),
     "offsets-retention-ms": _number("offsets_retention_ms", 1, 10_000_000),
-    "commit": _consumer("commit", {"after": "after", "before": "before", "auto": "auto"}),
+    "commit": _consumer("commit", {one: one for one in ("after", "before", "auto", "transaction")}),
     "hand-off": _consumer("hand_off", _FLAGS),
     "reset": _consumer("reset", {"earliest": "earliest", "latest": "latest", "none": "none"}),
     "from-follower": _consumer("from_follower", _FLAGS),
@@ -253,6 +254,7 @@ def changed(settings: Settings, pairs: Iterable[tuple[str, str]], where: str) ->
     return settings
 
 
+_AFTER_COPIES = ("after", "transaction")
 _NEEDED = {FaultKind.PRODUCER_CRASH: "producers", FaultKind.CONSUMER_CRASH: "consumers"}
 
 
@@ -278,6 +280,12 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield "from-follower=true needs a follower; rf is 2 or more"
     if settings.compaction and not settings.internal_topics:
         yield "compaction=true needs coordinators, whose topics are compacted: groups=1 for example"
+    if settings.transforms and not (producer.transactional and settings.groups):
+        yield "transform=true needs a group that writes in transactions: groups=1 transactions=true"
+    if settings.transforms and (consumer.commit not in _AFTER_COPIES or consumer.hand_off):
+        yield "transform=true commits after the transaction or in it; commit is after, transaction"
+    if consumer.commit == "transaction" and not settings.transforms:
+        yield "commit=transaction needs consumers that write: transform=true"
     if settings.groups > settings.consumers:
         yield (
             f"groups={settings.groups} needs as many consumers, and there are "

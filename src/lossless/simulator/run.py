@@ -39,19 +39,21 @@ from lossless.simulator.clients.leaders import Leaders
 from lossless.simulator.clients.member import Member
 from lossless.simulator.clients.producer import Producer
 from lossless.simulator.clients.transactional import TransactionalProducer
+from lossless.simulator.clients.transforming import OutputProducer, Transformer
 from lossless.simulator.cluster import Admin, build, topics
-from lossless.simulator.coordinated import Commit, Decision, led, written
+from lossless.simulator.coordinated import Decision, committed, led, written
 from lossless.simulator.exercise import Exercised
 from lossless.simulator.faults import LATENT_FAULTS, Action, Timed, kind_of, strike, victim_of
 from lossless.simulator.faults import plan as draw_faults
 from lossless.simulator.invariants import Invariants
 from lossless.simulator.schedule import Kind, Schedule
-from lossless.simulator.settings import Settings
+from lossless.simulator.settings import ConsumerSettings, Settings
 from lossless.simulator.stored import stored
 from lossless.simulator.world import (
     ADMIN,
     FIRST_CONSUMER,
     FIRST_PRODUCER,
+    OUTPUT_TOPIC,
     TOPIC,
     Label,
     Process,
@@ -63,9 +65,11 @@ from lossless.verifier.anomaly import Kind as AnomalyKind
 from lossless.verifier.history import (
     Acknowledged,
     Committed,
+    Consumed,
     FinalLog,
     Group,
     History,
+    Partition,
     Processed,
     Read,
     Reset,
@@ -182,6 +186,7 @@ class Run:
             for topic in topics(settings)
             for n in range(topic.partitions)
         )
+        self._outputs = tuple(one for one in self._all_partitions if one.topic == OUTPUT_TOPIC)
         self._add_clients()
 
     # Clients
@@ -194,6 +199,8 @@ class Run:
             self._records.setdefault(FIRST_PRODUCER + number, settings.producer.records)
         for number in range(settings.consumers):
             world.add(FIRST_CONSUMER + number, self._consumer)
+        if settings.transforms:
+            world.add(FIRST_CONSUMER + settings.consumers, self._reader)
 
     def _leaders(self, process: Process, topic: str = TOPIC) -> Leaders:
         return Leaders(topic, self.settings.brokers, process.id)
@@ -228,6 +235,32 @@ class Run:
         # What is expected to see everything: a group, or, if somebody thinks so, each consumer.
         seer = name_of(process.id) if settings.each_sees_all else group
         self._members.setdefault(seer, []).append(name)
+        if settings.transforms:
+            groups = self._leaders(process, OFFSETS_TOPIC)
+            tell = self.world.events.append
+            output = OutputProducer(
+                name,
+                name_of(process.id),
+                settings.producer,
+                self._leaders(process, OUTPUT_TOPIC),
+                self._leaders(process, TRANSACTIONS_TOPIC),
+                partitions=self._outputs,
+                group=group,
+                groups=groups,
+                tell=tell,
+            )
+            return Transformer(
+                name,
+                group,
+                settings.consumer,
+                self.partitions,
+                self._leaders(process),
+                groups,
+                near=self._follower,
+                tell=tell,
+                knows_epochs=settings.rules.fetch_checks_epoch,
+                output=output,
+            )
         if settings.groups:
             return Member(
                 name,
@@ -250,6 +283,21 @@ class Run:
             near=self._follower,
             tell=self.world.events.append,
             knows_epochs=settings.rules.fetch_checks_epoch,
+        )
+
+    def _reader(self, process: Process) -> Machine:
+        """Of what the others have made."""
+        name, group = self._session(process), name_of(process.id)
+        self._members.setdefault(group, []).append(name)
+        return Consumer(
+            name,
+            group,
+            ConsumerSettings(isolation="read_committed"),
+            self._outputs,
+            self._leaders(process, OUTPUT_TOPIC),
+            offsets=self._offsets,
+            tell=self.world.events.append,
+            knows_epochs=self.settings.rules.fetch_checks_epoch,
         )
 
     def _follower(self, partition: TopicPartition, leader: int) -> int:
@@ -395,6 +443,8 @@ class Run:
         if process is not None and isinstance(process.machine, Producer | TransactionalProducer):
             self._records[number] = process.machine.left
             process.machine.on_crash(self.world.now_ms)
+        elif process is not None and isinstance(process.machine, Transformer):
+            process.machine.on_crash(self.world.now_ms)
 
     # What is waited for
 
@@ -501,11 +551,13 @@ class Run:
     def _result(self, plan: Plan, is_settled: bool) -> Result:
         world = self.world
         final = tuple(
-            log for partition in self.partitions if (log := self._final(partition)) is not None
+            log
+            for partition in (*self.partitions, *self._outputs)
+            if (log := self._final(partition)) is not None
         )
-        earliest = {log.partition: log.start_offset for log in final}
         groups = tuple(
-            Group(name, tuple(members), earliest) for name, members in sorted(self._members.items())
+            Group(name, tuple(members), self._starts(name, final))
+            for name, members in sorted(self._members.items())
         )
         events = (*world.events, *self._last_commits())
         history = History(events, final, groups, settled=is_settled)
@@ -526,6 +578,11 @@ class Run:
             self._budget.most_dead,
         )
 
+    def _starts(self, group: str, final: tuple[FinalLog, ...]) -> dict[Partition, int]:
+        is_reader = group == name_of(FIRST_CONSUMER + self.settings.consumers)
+        read = self._outputs if is_reader else self.partitions
+        return {log.partition: log.start_offset for log in final if log.partition in read}
+
     def _count(self, history: History) -> Exercised:
         """What can be counted at the end; the rest was, step by step."""
         done, world = self._exercised, self.world
@@ -541,8 +598,9 @@ class Run:
         )
         done.in_order = _in_a_row((one.producer, one.partition) for one in history.of(Sent))
         done.in_order += _in_a_row((one.consumer, one.partition) for one in history.of(Read))
+        with_offsets = {one.transaction for one in history.of(Consumed)}
         done.units = sum(
-            len(sent) > 1 and history.outcomes.get(name, True)
+            (len(sent) > 1 or name in with_offsets) and history.outcomes.get(name, True)
             for name, sent in history.transactions.items()
         )
         reader = {name: group.name for group in history.groups for name in group.members}
@@ -587,11 +645,11 @@ class Run:
             if isinstance(event, Committed)
         }
         last = {
-            (one.group, one.partition): one.offset
+            key: offset
             for broker in (self._brokers() if self.settings.groups else ())
             for replica in led(broker)
-            for one in written(replica, replica.log.log_start_offset)
-            if isinstance(one, Commit)
+            if replica.partition.topic == OFFSETS_TOPIC
+            for key, offset in committed(replica).items()
         }
         for (group, partition), offset in last.items():
             if offset is not None and told.get((group, partition)) != offset:

@@ -147,6 +147,7 @@ class ProducerSettings:
 class ConsumerSettings:
     client: str = "java"
     # after: once processed. before: on delivery. auto: as the client does it by itself.
+    # transaction: in the transaction that writes what was made of the records.
     commit: str = "after"
     hand_off: bool = False  # to a thread that processes later
     reset: str = "earliest"  # auto.offset.reset
@@ -188,6 +189,7 @@ class Settings:
     # Consumers are shared out among so many groups, which coordinators look after. 0: each consumer
     # is a group, has all partitions, and its offsets are kept by nobody who could fail.
     groups: int = 0
+    transforms: bool = False  # members write a copy of each record to another topic
     each_sees_all: bool = False  # what the application expects of every consumer, not of each group
     offsets_retention_ms: int = RETENTION_MS  # offsets.retention.minutes
     verification: bool = True  # transaction.partition.verification.enable

@@ -32,10 +32,11 @@ from lossless.simulator.faults import Action
 from lossless.simulator.run import Plan, Result, Run, Step
 from lossless.simulator.settings import Settings
 from lossless.simulator.stored import stored
-from lossless.simulator.world import TOPIC, Label, World, name_of
+from lossless.simulator.world import CLIENT_TOPICS, Label, World, name_of
 from lossless.verifier.history import (
     Acknowledged,
     Committed,
+    Consumed,
     Event,
     Failed,
     Processed,
@@ -187,7 +188,7 @@ class _Watcher:
                 notes.append(f"the controller {what} broker {number}")
             self._active[number] = broker.is_active
         for partition, state in image.partitions.items():
-            if partition.topic == TOPIC and self._states.get(partition) != state:
+            if partition.topic in CLIENT_TOPICS and self._states.get(partition) != state:
                 self._states[partition] = state
                 by = (world.controller.node, partition)
                 notes.append(_state_note(partition, self._of_controller.get(by), state))
@@ -221,7 +222,7 @@ class _Watcher:
                     self._views[key] = self._views[key]._replace(role="down", in_sync=())
                 continue
             for partition, replica in machine.replicas.items():
-                if partition.topic != TOPIC:
+                if partition.topic not in CLIENT_TOPICS:
                     continue
                 view = _view(number, replica)
                 before = self._views.get((number, partition))
@@ -347,6 +348,8 @@ def _event_note(event: Event) -> str:
         case TransactionEnded():
             how = "committed" if event.committed else "aborted"
             return f"{event.producer} is told: {event.transaction} is {how}"
+        case Consumed():
+            return f"{event.producer} consumes {event.value} in {event.transaction}"
         case Reset():
             return f"{event.consumer} goes to {event.new_offset} ({event.reason})"
         case _:

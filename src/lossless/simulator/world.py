@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from lossless.contract.faults import FaultKind
 from lossless.core.broker import Broker
 from lossless.core.controller_node import ControllerNode
+from lossless.core.coordination import TransactionalCommit
 from lossless.core.machine import Effects, Machine
 from lossless.core.messages import Produce, TopicPartition
 from lossless.core.metadata import PartitionState
@@ -37,6 +38,8 @@ FIRST_PRODUCER = 201
 FIRST_CONSUMER = 301
 ADMIN = 401
 TOPIC = "orders"
+OUTPUT_TOPIC = "copies"  # that consumers write to, if they transform what they read
+CLIENT_TOPICS = (TOPIC, OUTPUT_TOPIC)
 PAUSED_MS = 50  # how often a process that stands still is looked after
 
 
@@ -50,6 +53,9 @@ def name_of(number: int) -> str:
     if number >= FIRST_CONTROLLER:
         return f"controller {number - FIRST_CONTROLLER + 1}"
     return f"broker {number}"
+
+
+_CHANNELS = {Produce: "Produce", TransactionalCommit: "TxnOffsetCommit"}
 
 
 class Connection(NamedTuple):
@@ -381,7 +387,7 @@ class World:
         number = 0
         if type(request) is OnConnection:
             request, number = request
-        channel = "Produce" if isinstance(request, Produce) else type(request).__name__
+        channel = _CHANNELS.get(type(request), type(request).__name__)
         if number:
             channel = f"{channel} {number + 1}"
         connection = Connection(process.id, target, channel, process.life)

@@ -109,7 +109,29 @@ class TransactionEnded(NamedTuple):
     committed: bool
 
 
-Event = Sent | Acknowledged | Failed | Read | Processed | Committed | Reset | TransactionEnded
+class Consumed(NamedTuple):
+    """The transaction moves the group past this record, if it is committed."""
+
+    time_ms: int
+    producer: str
+    group: str
+    partition: Partition
+    offset: int
+    value: str
+    transaction: str
+
+
+Event = (
+    Sent
+    | Acknowledged
+    | Failed
+    | Read
+    | Processed
+    | Committed
+    | Reset
+    | TransactionEnded
+    | Consumed
+)
 
 
 class FinalLog(NamedTuple):
@@ -159,7 +181,18 @@ class _OfAValue(Protocol):
     def value(self) -> str: ...
 
 
-E = TypeVar("E", Sent, Acknowledged, Failed, Read, Processed, Committed, Reset, TransactionEnded)
+E = TypeVar(
+    "E",
+    Sent,
+    Acknowledged,
+    Failed,
+    Read,
+    Processed,
+    Committed,
+    Reset,
+    TransactionEnded,
+    Consumed,
+)
 Values = Mapping[Partition, AbstractSet[str]]
 NO_VALUES: frozenset[str] = frozenset()
 

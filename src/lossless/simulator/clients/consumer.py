@@ -296,14 +296,23 @@ class Consumer:
     # Processing
 
     def _process(self, now_ms: int) -> None:
-        """One record, which takes its time."""
-        position, partition, offset, value = self._to_process.popleft()
-        self._tell(Processed(now_ms, self.name, self.group, partition, offset, value))
+        position, partition, _, _ = self._finish(now_ms)
         position.unprocessed -= 1
         is_ours = self.positions.get(partition) is position  # still, or it was taken away
         if self.settings.commit == "after" and not position.unprocessed and is_ours:
             self._commit(partition, position.delivered, now_ms)
+
+    def _finish(self, now_ms: int) -> tuple[Position, TopicPartition, int, str]:
+        """One record, which takes its time."""
+        done = self._to_process.popleft()
+        _, partition, offset, value = done
+        self._tell(Processed(now_ms, self.name, self.group, partition, offset, value))
         self._process_ms = now_ms + self.settings.processing_ms if self._to_process else _NEVER
+        return done
+
+    def _discard_deliveries(self) -> None:
+        self._to_process.clear()
+        self._process_ms = _NEVER
 
     def _commit(self, partition: TopicPartition, offset: Offset, now_ms: int) -> None:
         key = (self.group, partition)

@@ -218,10 +218,16 @@ class Member(Consumer):
         assigned = set(decoded_assignment(answer.assignment))
         partitions = tuple(one for one in self._subscribed if one.partition in assigned)
         if partitions:
-            self._beginning.ask(OffsetFetch(self.group, partitions))
+            self._look_up(partitions)
+
+    def _look_up(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """A reader of committed records waits for transactions that may move its group."""
+        stable = self.reads_committed
+        self._beginning.ask(OffsetFetch(self.group, partitions, require_stable=stable))
 
     def _on_offsets(self, answer: OffsetFetchAnswer | None, now_ms: int) -> None:
-        error = None if answer is None else answer.error
+        errors = [] if answer is None else [answer.error, *(one.error for one in answer.partitions)]
+        error = next((one for one in errors if one is not Error.NONE), None)
         if not self._beginning.settles(answer, error, now_ms) or answer is None:
             return
         for fetched in answer.partitions:

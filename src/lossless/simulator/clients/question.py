@@ -26,6 +26,7 @@ TROUBLES = frozenset(
         Error.REQUEST_TIMED_OUT,
         Error.UNKNOWN_TOPIC_OR_PARTITION,
         Error.OPERATION_NOT_ATTEMPTED,
+        Error.UNSTABLE_OFFSET_COMMIT,
     }
 )
 

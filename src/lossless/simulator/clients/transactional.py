@@ -170,18 +170,24 @@ class TransactionalProducer:
 
     def _begin(self, now_ms: int) -> None:
         self._next_ms = now_ms + self.settings.interval_ms
+        self._open_unit()
+        for _ in range(min(self.settings.unit, self.left)):
+            value, partition = f"{self.name}-{self._next_value}", self._next_partition()
+            self._next_value += 1
+            self._add(value, partition, now_ms)
+
+    def _open_unit(self) -> None:
         self._unit = f"{self.name}-t{self._units}"
         self._units += 1
         self.state = State.OPEN
         self._is_begun = self._has_failed = False
         self._added.clear()
-        for _ in range(min(self.settings.unit, self.left)):
-            value, partition = f"{self.name}-{self._next_value}", self._next_partition()
-            self._next_value += 1
-            self._tell(Sent(now_ms, self.name, partition, value, self._unit))
-            sequence = self._sequences[partition]
-            self._sequences[partition] += 1
-            self._open.append(_Record(value, partition, sequence, now_ms + DELIVERY_MS))
+
+    def _add(self, value: str, partition: TopicPartition, now_ms: int) -> None:
+        self._tell(Sent(now_ms, self.name, partition, value, self._unit))
+        sequence = self._sequences[partition]
+        self._sequences[partition] += 1
+        self._open.append(_Record(value, partition, sequence, now_ms + DELIVERY_MS))
 
     def _next_partition(self) -> TopicPartition:
         return self._partitions[self._next_value % len(self._partitions)]
