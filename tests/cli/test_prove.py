@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -159,6 +161,38 @@ def test_the_page_of_a_seed_shows_the_same_run_as_the_text(tmp_path: Path) -> No
     at_the_end = output.partition("at the end\n")[2].splitlines()[0]
     drawn = page.read_text().replace("<mark>", "").replace("</mark>", "")
     assert at_the_end.partition(": ")[2] in drawn
+
+
+def test_text_json_and_page_show_the_same_finding(tmp_path: Path) -> None:
+    file = tmp_path / "run.html"
+    text = _run(*LOSES, "--html", str(file)).stdout
+    document = json.loads(_run(*LOSES, "--format", "json").stdout)
+    page = html.unescape(re.sub("</?(mark|b)>", "", file.read_text()))
+    assert [anomaly["kind"] for anomaly in document["anomalies"]] == ["lost"]
+    for anomaly in document["anomalies"]:
+        assert f"  {anomaly['kind']}: {anomaly['what']}\n" in text
+        assert f"{anomaly['kind']}: {anomaly['what']}" in page
+    assert document["looked_for"] == ["lost"]
+    where = f"{document['schedules']}, seed {document['seed']}\n"
+    assert f"\n{document['verdict']}: lost in schedule {where}" in text
+    assert f"; trace {document['trace']}\n" in text
+    assert f"seed {document['seed']}" in page
+    for what in document["beyond_the_budget"]:
+        assert f"  beyond the budget: {what}\n" in text
+
+
+def test_the_seed_that_a_search_finds_repeats_its_run() -> None:
+    found = json.loads(_run(*LOSES, "--whole", "--format", "json").stdout)
+    seed = found["seed"]
+    assert found["anomalies"]
+    assert seed > 1, "the search has run other schedules before"
+    again = _run(*LOSES, "--seed", str(seed), "--format", "json")
+    repeated = json.loads(again.stdout)
+    assert again.exit_code == 1
+    same = ("verdict", "seed", "trace", "faults", "faults_at_a_time", "late_messages", "anomalies")
+    assert {name: repeated[name] for name in same} == {name: found[name] for name in same}
+    other = json.loads(_run(*LOSES, "--seed", str(seed - 1), "--format", "json").stdout)
+    assert other.get("trace") != found["trace"]
 
 
 def test_a_scenario_file_is_run() -> None:

@@ -145,7 +145,7 @@ class OutputProducer(TransactionalProducer):
         return Effects(send=(*effects.send, *sends), wake_ms=wake_ms)
 
     def _end(self, now_ms: int) -> None:
-        if not (self._offsets and self._is_kept()):
+        if self._has_failed or not self._offsets:
             super()._end(now_ms)
             return
         if not (self._question.is_idle and self._commit.is_idle):
