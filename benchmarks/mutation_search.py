@@ -78,6 +78,12 @@ SEARCHES = (
         "transactions=true partitions=4 consumers=0 producers=4 records=4 chaos-ms=600 "
         "faults-max=3 faults=broker-crash,late-messages",
     ),
+    # Brokers that are apart for a moment, and keep what they lead: markers get lost.
+    Search(
+        "transactions, brokers apart",
+        "transactions=true partitions=2 consumers=0 producers=4 records=4 lag-ms=10000 "
+        "chaos-ms=600 faults-max=6 faults=network-partition=3",
+    ),
     Search(
         "copies",
         "transactions=true isolation=read_committed groups=1 transform=true commit=transaction "

@@ -295,7 +295,6 @@ MUTATIONS = (
         "core/quorum.py",
         "            self._store.replace(QUORUM_STATE, election.encode())\n",
         "            self._store.replace(QUORUM_STATE, election._replace(voted=None).encode())\n",
-        explanation="it must start again between two votes of one epoch",
     ),
     Mutation(
         "is elected by a minority",
@@ -421,7 +420,6 @@ MUTATIONS = (
         "core/transactions/decisions.py",
         "initialised(known, known.producer_id, epoch + 1, timeout_ms, now_ms)",
         "initialised(known, known.producer_id, epoch, timeout_ms, now_ms)",
-        explanation="nothing that its predecessor sent is late enough",
     ),
     Mutation(
         "a new epoch while the transaction is still ending",
@@ -449,7 +447,6 @@ MUTATIONS = (
         "            ending.waiting[request.partition] = None\n"
         "            self._ask_later(now_ms)\n",
         "            ending.waiting[request.partition] = None\n",
-        explanation="an answer is mostly lost with its leader, and a new leader is asked anyway",
     ),
     Mutation(
         "writes for a transaction without asking its coordinator",

@@ -22,6 +22,12 @@ from lossless.core.groups.messages import (
 )
 from lossless.core.messages import OFFSETS_TOPIC, Error, TopicPartition, WriteTxnMarker
 from lossless.core.replica import Replica, Role
+from lossless.core.transactions.messages import (
+    EndTxn,
+    EndTxnAnswer,
+    InitProducerId,
+    InitProducerIdAnswer,
+)
 from lossless.log.batch import Record
 from lossless.log.batch import build as build_batch
 from lossless.log.log import Log
@@ -200,3 +206,35 @@ def test_a_commit_is_not_held_against_another_request_once_a_controller_is_back(
     settings = changed(Settings(), pairs_of(text, "here"), "here")
     exploration = explore(settings, range(1, 41), ["OwnerCommits"])
     assert (exploration.verdict, exploration.occurred) == (Verdict.UNREFUTED, {})
+
+
+def test_a_controller_that_forgets_its_vote_breaks_one_vote() -> None:
+    world, invariants = looking()
+
+    def votes(life: int, epoch: int, candidate: int | None) -> None:
+        quorum = SimpleNamespace(epoch=epoch, voted=candidate)
+        node = cast(ControllerNode, SimpleNamespace(quorum=quorum))
+        invariants._check_vote(101, life, node)
+
+    votes(1, 1, None)
+    votes(1, 1, 102)
+    votes(2, 1, 102)
+    votes(2, 2, 103)
+    assert world.broken == []
+    votes(3, 2, None)
+    assert world.broken == [
+        "OneVote: in epoch 2 controller 1 voted for controller 3, and later for nobody"
+    ]
+
+
+def test_a_producer_that_starts_with_an_epoch_given_before_breaks_one_producer() -> None:
+    world, invariants = looking()
+    start, end = InitProducerId("p1", 1000), EndTxn("p1", 7, 0, True)
+    invariants.check_answer(start, InitProducerIdAnswer(Error.NONE, 7, 0))
+    invariants.check_answer(end, EndTxnAnswer(Error.NONE, 7, 1))
+    invariants.check_answer(start, InitProducerIdAnswer(Error.CONCURRENT_TRANSACTIONS))
+    invariants.check_answer(start._replace(producer_id=7), InitProducerIdAnswer(Error.NONE, 7, 1))
+    invariants.check_answer(start, InitProducerIdAnswer(Error.NONE, 7, 2))
+    assert world.broken == []
+    invariants.check_answer(start, InitProducerIdAnswer(Error.NONE, 7, 1))
+    assert world.broken == ["OneProducer: p1 starts as producer 7, epoch 1, as one before it did"]

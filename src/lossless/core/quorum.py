@@ -151,6 +151,11 @@ class Quorum:
         return type(self._state).__name__.lower()
 
     @property
+    def voted(self) -> int | None:
+        """The candidate that this node voted for in this epoch."""
+        return self._election.voted
+
+    @property
     def epoch(self) -> int:
         return self._election.epoch
 

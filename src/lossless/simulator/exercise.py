@@ -222,6 +222,14 @@ _NEEDS: Mapping[str, tuple[_Need, ...]] = {
         _REBALANCED,
         _examined("OffsetsStay", "no group looked up an offset after it had been acknowledged"),
     ),
+    "OneVote": (
+        _DISTURBED,
+        _examined("OneVote", "no controller restarted in an epoch of its vote"),
+    ),
+    "OneProducer": (
+        _DISTURBED,
+        _examined("OneProducer", "no producer started again with its transactional id"),
+    ),
     "MetadataStays": (
         _DISTURBED,
         _fault(_OF_CONTROLLERS, "no fault reached the controllers"),

@@ -28,6 +28,13 @@ from lossless.core.messages import (
 )
 from lossless.core.metadata import Image, PartitionState
 from lossless.core.replica import Replica, Role
+from lossless.core.transactions.messages import (
+    EndTxn,
+    EndTxnAnswer,
+    InitProducerId,
+    InitProducerIdAnswer,
+)
+from lossless.log.batch import NO_PRODUCER_ID
 from lossless.simulator.coordinated import Commit, Generation, client, led, written
 from lossless.simulator.exercise import Exercised, election
 from lossless.simulator.settings import COORDINATOR_PARTITIONS, RETENTION_MS
@@ -51,6 +58,8 @@ INVARIANTS = {
     "CoordinatorFenced": "a partition accepts no marker of an older coordinator than it has seen",
     "OffsetsStay": "a group reads back the last offset that was acknowledged to it, or a later one",
     "MetadataStays": "metadata that the controllers have committed stays at its offset",
+    "OneVote": "a controller votes for one candidate in an epoch, also if it restarts",
+    "OneProducer": "a producer that starts gets an epoch that no other with its id was given",
 }
 
 
@@ -82,6 +91,8 @@ class Invariants:
         self._producers: dict[tuple[int, TopicPartition, int, int], tuple[int, int]] = {}
         self._metadata: dict[int, int] = {}  # committed: the epoch of each batch, by offset
         self._metadata_end: dict[tuple[int, int], int] = {}  # looked at, by node and its life
+        self._votes: dict[int, tuple[int, int, int]] = {}  # epoch, candidate and life of the voter
+        self._given: set[tuple[str, int, int]] = set()  # ids and epochs of producers
         self._offsets = _Offsets(world, self._exercised)
 
     def check(self, number: int) -> None:
@@ -108,6 +119,7 @@ class Invariants:
                     self._check_producers(number, replica)
         elif isinstance(machine, ControllerNode):
             self._check_metadata(number, process.life, machine)
+            self._check_vote(number, process.life, machine)
             if machine.active is None:
                 return
             image = machine.active.image
@@ -199,6 +211,8 @@ class Invariants:
         """Of the controller to a leader that asked for another in-sync set; of a coordinator."""
         for what in self._offsets.on_answer(request, answer):
             self._break("OffsetsStay", what)
+        if isinstance(answer, InitProducerIdAnswer | EndTxnAnswer) and answer.error is Error.NONE:
+            self._check_start(request, answer)
         if not isinstance(request, AlterPartition) or answer is None or answer.error:
             return
         partition = request.partition
@@ -272,6 +286,38 @@ class Invariants:
                     f"{name_of(number)} has epoch {batch.leader_epoch} at offset "
                     f"{batch.base_offset} of the metadata, and epoch {epoch} was committed there",
                 )
+
+    def _check_vote(self, number: int, life: int, node: ControllerNode) -> None:
+        epoch, candidate, before = self._votes.get(number, (-1, -1, life))
+        voted = node.quorum.voted
+        if node.quorum.epoch == epoch:
+            if before != life:
+                self._examine("OneVote")
+            if voted != candidate:
+                now = "nobody" if voted is None else name_of(voted)
+                self._break(
+                    "OneVote",
+                    f"in epoch {epoch} {name_of(number)} voted for {name_of(candidate)}, and "
+                    f"later for {now}",
+                )
+        if voted is not None:
+            self._votes[number] = (node.quorum.epoch, voted, life)
+
+    def _check_start(
+        self, request: InitProducerId | EndTxn, answer: InitProducerIdAnswer | EndTxnAnswer
+    ) -> None:
+        """The answer to EndTxn names the producer of the next transaction, from version 2 on."""
+        given = (request.transactional_id, answer.producer_id, answer.producer_epoch)
+        if isinstance(request, InitProducerId) and request.producer_id == NO_PRODUCER_ID:
+            if any(one[0] == request.transactional_id for one in self._given):
+                self._examine("OneProducer")
+            if given in self._given:
+                self._break(
+                    "OneProducer",
+                    f"{request.transactional_id} starts as producer {answer.producer_id}, epoch "
+                    f"{answer.producer_epoch}, as one before it did",
+                )
+        self._given.add(given)
 
     def _check_in_sync(self, leader: Replica, who: str) -> None:
         state = self._world.agreed(leader.partition)
