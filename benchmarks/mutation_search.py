@@ -1,8 +1,8 @@
 """`python -m benchmarks.mutation_search SECONDS`: looks for a fault in the package that it imports.
 
-Schedules of sound settings, one of each kind of settings in turn, for SECONDS of CPU at most. The
-first finding is printed as "settings|seed|what was found"; otherwise nothing is. mutations.py runs
-this with a copy of the package in which a fault is planted.
+Schedules of sound settings, round by round some of each kind of settings, for SECONDS of CPU at
+most. The first finding is printed as "settings|seed|what was found"; otherwise nothing is.
+mutations.py runs this with a copy of the package in which a fault is planted.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Search(NamedTuple):
     changes: str  # of the simulator's own defaults
     looked_for: tuple[str, ...] = ()  # these alone; none: whatever can be found
     interval_ms: int = ProducerSettings().interval_ms
+    schedules: float = 1  # in each round
 
 
 SEARCHES = (
@@ -55,6 +56,7 @@ SEARCHES = (
         "one controller",
         "producers=1 consumers=0 flush-before-ack=true faults-max=6 "
         "faults=power-loss-everywhere,broker-crash,late-messages",
+        schedules=2,
     ),
     Search(
         "groups",
@@ -83,12 +85,14 @@ SEARCHES = (
         "transactions, brokers apart",
         "transactions=true partitions=2 consumers=0 producers=4 records=4 lag-ms=10000 "
         "chaos-ms=600 faults-max=6 faults=network-partition=3",
+        schedules=0.5,
     ),
     Search(
         "copies",
         "transactions=true isolation=read_committed groups=1 transform=true commit=transaction "
         "producers=1 records=4 unit=1 chaos-ms=600 "
         "faults=broker-crash,broker-pause,consumer-crash,network-partition,late-messages",
+        schedules=0.5,
     ),
     # What protects here is the log alone. Transactions may hang then, which is not looked for.
     Search(
@@ -119,15 +123,17 @@ def main() -> None:
     began = time.process_time()
     searches = [(search, settings_of(search)) for search in SEARCHES]
     gc.disable()
-    for seed in itertools.count(1):
+    for number in itertools.count(1):
         for search, settings in searches:
-            kinds = found(search, settings, seed)
-            took = time.process_time() - began
-            if kinds:
-                print(search.name, seed, ", ".join(kinds), sep="|")
-            if kinds or took > seconds:
-                return
-        if seed % 20 == 0:
+            first, end = (1 + int(each * search.schedules) for each in (number - 1, number))
+            for seed in range(first, end):
+                kinds = found(search, settings, seed)
+                took = time.process_time() - began
+                if kinds:
+                    print(search.name, seed, ", ".join(kinds), sep="|")
+                if kinds or took > seconds:
+                    return
+        if number % 20 == 0:
             gc.collect()
 
 

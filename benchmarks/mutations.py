@@ -209,9 +209,8 @@ MUTATIONS = (
     Mutation(
         "takes batches of a producer's earlier epoch",
         "log/producers.py",
-        "        if batch.producer_epoch < known.epoch:\n"
-        "            return Refusal.INVALID_PRODUCER_EPOCH\n",
-        "",
+        "if batch.producer_epoch < (NO_PRODUCER_EPOCH if known is None else known.epoch):",
+        "if batch.producer_epoch < NO_PRODUCER_EPOCH:",
     ),
     Mutation(
         "takes a stale coordinator's marker",
@@ -372,12 +371,7 @@ MUTATIONS = (
         "core/coordinator.py",
         "shard.apply(record, producer if batch.is_transactional else None)",
         "shard.apply(record, None)",
-    ),
-    Mutation(
-        "answers with an offset that an open transaction may still move",
-        "core/groups/offsets.py",
-        "pending = offsets.pending_of(request.group_id) if request.require_stable else set()",
-        "pending: set[TopicPartition] = set()",
+        explanation="a coordinator must die with offsets of a transaction that is then aborted",
     ),
     Mutation(
         "the end of a transaction leaves its offsets pending",
