@@ -55,9 +55,6 @@ def name_of(number: int) -> str:
     return f"broker {number}"
 
 
-_CHANNELS = {Produce: "Produce", TransactionalCommit: "TxnOffsetCommit"}
-
-
 class Connection(NamedTuple):
     """From one process to another. Each kind of request has its own, as in Kafka: what was sent on
     one of them stays in order, and on two of them does not. A process that starts again opens new
@@ -387,7 +384,7 @@ class World:
         number = 0
         if type(request) is OnConnection:
             request, number = request
-        channel = _CHANNELS.get(type(request), type(request).__name__)
+        channel = _channel(request)
         if number:
             channel = f"{channel} {number + 1}"
         connection = Connection(process.id, target, channel, process.life)
@@ -441,3 +438,13 @@ class World:
     def agreed(self, partition: TopicPartition) -> PartitionState | None:
         controller = self.controller
         return None if controller is None else controller.image.partitions.get(partition)
+
+
+def _channel(request: Any) -> str:
+    match request:
+        case Produce():
+            return "Produce"
+        case TransactionalCommit():
+            return "TxnOffsetCommit"
+        case _:
+            return type(request).__name__
