@@ -342,6 +342,19 @@ CASES: dict[str, Case] = {
         {"topics": [{"name": TOPIC, "count": MAX32, "assignments": None}], "timeout": 1000},
         {37, 44},
     ),
+    "levels that features do not have": (
+        57,
+        1,
+        {
+            "timeout": MIN32,
+            "feature_updates": [
+                {"feature": "metadata.version", "max_version_level": -MAX16, "upgrade_type": 99},
+                {"feature": BIG, "max_version_level": MAX16, "upgrade_type": 1},
+            ],
+            "validate_only": True,
+        },
+        {95},
+    ),
     "elect among none": (
         43,
         None,
