@@ -120,8 +120,8 @@ def _copied_beside_a_zombie(
         zombie.resume()
         zombie.go_on()
         zombie.wait_for(lambda: bool(zombie.heard("aborted")), "aborted")
-        ((value, _error),) = zombie.heard("aborted")
-        assert value == str(HELD)
+        # Until the poll thread has learnt that the partition is gone, the record may come again.
+        assert {value for value, _error in zombie.heard("aborted")} == {str(HELD)}
         zombie.end()
     assert seen.committed(group) == [COUNT]
     return seen.history({group: copies(kafka, topic, copied)})
