@@ -211,7 +211,7 @@ def _read_schema(section: Section) -> str | Path | None:
     if not exists:
         raise section.error(
             "schema",
-            f"names a file that does not exist: {text}",
+            f"names a file that does not exist: {section.raw('schema')}",
             hint=f"the path is relative to the contract, in {folder}; "
             "DDL has a space before each type",
         )
