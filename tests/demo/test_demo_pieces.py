@@ -194,7 +194,7 @@ def test_leaving_the_context_of_a_driver_kills_all_its_processes(tmp_path: Path)
         child = child_of(tmp_path)
         assert not is_gone(child)
     assert driver.exit_code == -signal.SIGKILL
-    assert is_gone(child)
+    assert wait_until(lambda: is_gone(child), timeout_s=PATIENCE_S)
 
 
 def test_killing_a_driver_ends_all_its_processes(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_killing_a_driver_ends_all_its_processes(tmp_path: Path) -> None:
         child = child_of(tmp_path)
         os.kill(driver.pid, signal.SIGKILL)
         assert wait_until(lambda: driver.exit_code == -signal.SIGKILL, timeout_s=PATIENCE_S)
-        assert is_gone(child)
+        assert wait_until(lambda: is_gone(child), timeout_s=PATIENCE_S)
 
 
 def test_bad_input_is_refused_before_anything_starts(tmp_path: Path) -> None:
